@@ -1,0 +1,225 @@
+"""Build, load, measure and compare plans, each in a fresh process, rounds interleaved."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from accel_helpers import engines, environment, models
+from accel_helpers.bench.process import Stop, WorkerProcess
+from accel_helpers.config import RunConfig
+from accel_helpers.device import Conditions, measuring, quiet, usable_cpus
+from accel_helpers.engine import Support
+from accel_helpers.measure import WARMUP_SECONDS, calls_per_round, interleave
+from accel_helpers.records import Artifact, Check, Environment, Measurement, Plan, Round, Scope, Score, Verdict
+from accel_helpers.store import Store
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a measurement stands. ``rounds`` holds the finished rounds of each plan while the stage is "measuring"."""
+
+    stage: str
+    plans: tuple[Plan, ...]
+    done: int
+    total: int
+    rounds: tuple[tuple[Round, ...], ...] = ()
+
+
+Watch = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Measurements from one interleaved run; the first is the baseline, and each other one has a verdict against it."""
+
+    measurements: tuple[Measurement, ...]
+    verdicts: tuple[Verdict, ...]
+
+
+def plan_of(config: RunConfig) -> Plan:
+    """The plan of a configuration, with its threads resolved: 0 becomes every CPU that this process may use."""
+    return Plan(
+        engine=config.engine,
+        precision=config.precision,
+        device=config.device,
+        batch=config.batch,
+        sequence=config.sequence,
+        threads=config.threads or usable_cpus(),
+        hint=config.hint,
+    )
+
+
+def support(config: RunConfig) -> Support:
+    """Whether a configuration can run on this machine, and what stands in the way. Builds nothing."""
+    engine = engines.get(config.engine)
+    if missing := engine.missing():
+        return Support(False, f"needs {', '.join(missing)}: {engine.install}")
+    return engine.supports(plan_of(config), environment.describe())
+
+
+def measure(config: RunConfig, *, scope: Scope = "end to end", watch: Watch | None = None, stop: Stop | None = None) -> Measurement:
+    """Measure one configuration; see :func:`compare`."""
+    return compare([config], scope=scope, watch=watch, stop=stop).measurements[0]
+
+
+def compare(
+    configs: Sequence[RunConfig], *, scope: Scope = "end to end", watch: Watch | None = None, stop: Stop | None = None
+) -> Comparison:
+    """Measure configurations in one interleaved run and judge each against the first.
+
+    Every plan is built (or found built), loaded and measured in a process of its own. Records go to the store as soon as they are whole.
+
+    Args:
+        configs: the first is the baseline; its ``rounds``, ``seconds`` and ``seed`` hold for all.
+        scope: what is timed: "compute", or "end to end" from NumPy to NumPy.
+        watch: told about every stage and finished round; runs on the calling thread.
+        stop: asked ten times a second; true ends the run and its processes.
+
+    Raises:
+        UnknownNameError: no such model or engine.
+        UnsupportedError: a plan that cannot run here, before anything is measured.
+        BusyError: another measurement does not end.
+        StoppedError: ``stop`` said so.
+        MeasurementError: a process died or every call failed.
+    """
+    run = _Run(tuple(configs), scope, watch or (lambda progress: None), stop or (lambda: False))
+    for config in configs:  # every refusal comes before the first process starts
+        engines.get(config.engine).require(plan_of(config), run.environment)
+        models.get(config.model)
+    with measuring(", ".join(f"{config.model} {plan.label}" for config, plan in zip(configs, run.plans, strict=True))):
+        return run.go()
+
+
+@dataclass
+class _Run:
+    configs: tuple[RunConfig, ...]
+    scope: Scope
+    watch: Watch
+    stop: Stop
+    environment: Environment = field(default_factory=environment.describe)
+    started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        return tuple(plan_of(config) for config in self.configs)
+
+    def tell(self, stage: str, done: int = 0, total: int = 0) -> None:
+        self.watch(Progress(stage, self.plans, done, total or len(self.configs)))
+
+    def go(self) -> Comparison:
+        first = self.configs[0]
+        artifacts = self.build()
+        with contextlib.ExitStack() as stack:
+            workers = [stack.enter_context(WorkerProcess(plan.threads, self.stop)) for plan in self.plans]
+            loads, warm = self.load(workers, artifacts)
+            calls = [calls_per_round(one["typical"], first.seconds, first.rounds) for one in warm]
+            before = Conditions.now(tuple(worker.pid for worker in workers))
+            rounds = interleave(workers, calls, first.rounds, first.seed, self.on_round, self.stop)
+            noise = quiet(before, Conditions.now(tuple(worker.pid for worker in workers)))
+            self.tell("checking")
+            ends = [worker.ask("finish") for worker in workers]
+            measurements = []
+            for index, worker in enumerate(workers):
+                score = self.score(index, worker, artifacts[index])
+                parts = (artifacts[index], loads[index], warm[index], rounds[index], ends[index], noise, score)
+                measurements.append(self.record(index, *parts))
+        store = Store()
+        for measurement in measurements:
+            store.add(measurement)
+        verdicts = tuple(self.verdict(measurements[0], candidate) for candidate in measurements[1:])
+        for verdict in verdicts:
+            store.add(verdict)
+        return Comparison(tuple(measurements), verdicts)
+
+    def build(self) -> list[Artifact]:
+        """Build one after the other, each in a process of its own, so that nothing a compiler leaves behind is measured."""
+        artifacts = []
+        for index, (config, plan) in enumerate(zip(self.configs, self.plans, strict=True)):
+            self.tell("building", index)
+            with WorkerProcess(usable_cpus(), self.stop) as worker:
+                built = Artifact.from_dict(worker.ask("build", model=config.model, plan=plan.to_dict())["artifact"])
+                worker.ask("refer", model=config.model, plan=plan.to_dict(), seed=self.configs[0].seed)
+            artifacts.append(built.with_plan(plan))
+        return artifacts
+
+    def load(self, workers: list[WorkerProcess], artifacts: list[Artifact]) -> tuple[list[float], list[dict[str, Any]]]:
+        loads, warm = [], []
+        for index, worker in enumerate(workers):
+            self.tell("loading and warming up", index)
+            config = self.configs[index]
+            seed = self.configs[0].seed
+            loads.append(
+                worker.ask("load", model=config.model, artifact=artifacts[index].to_dict(), scope=self.scope, seed=seed)["load_seconds"]
+            )
+            warm.append(worker.ask("warm_up", seconds=min(WARMUP_SECONDS, 2 * self.configs[0].seconds)))
+        return loads, warm
+
+    def on_round(self, done: int, rounds: list[list[Round]]) -> None:
+        self.watch(Progress("measuring", self.plans, done, self.configs[0].rounds, tuple(tuple(one) for one in rounds)))
+
+    def score(self, index: int, worker: WorkerProcess, artifact: Artifact) -> Score | None:
+        """The task metric, or the one already measured on these very files."""
+        model = models.get(self.configs[index].model)
+        if model.metric is None or self.plans[index].engine == "null":
+            return None
+        for past in Store().latest(Measurement, model=model.name):
+            if past.artifact == artifact.content and past.score:
+                return past.score
+        self.tell("scoring", index)
+        return Score.from_dict(worker.ask("score"))
+
+    def record(
+        self,
+        index: int,
+        artifact: Artifact,
+        load_seconds: float,
+        warm: dict[str, Any],
+        rounds: list[Round],
+        end: dict[str, Any],
+        noise: Check,
+        score: Score | None,
+    ) -> Measurement:
+        plan = self.plans[index]
+        fits = Check("threads", plan.threads <= usable_cpus(), f"{plan.threads} threads on {usable_cpus()} usable CPUs", fatal=False)
+        checks = (*(Check.from_dict(check) for check in end["checks"]), noise, fits)
+        return Measurement(
+            model=self.configs[index].model,
+            plan=plan,
+            environment=self.environment,
+            scope=self.scope,
+            first_call=warm["first_call"],
+            warmup=tuple(warm["warmup"]),
+            rounds=tuple(rounds),
+            errors=len(end["errors"]),
+            checks=checks,
+            peak_memory_bytes=end["peaks"]["memory"],
+            peak_device_bytes=end["peaks"]["device"],
+            artifact=artifact.content,
+            size_bytes=artifact.size_bytes,
+            build_seconds=artifact.build_seconds,
+            load_seconds=load_seconds,
+            seed=self.configs[0].seed,
+            started=self.started,
+            score=score,
+            report={**artifact.report, **end["report"]},
+        )
+
+    @staticmethod
+    def verdict(baseline: Measurement, candidate: Measurement) -> Verdict:
+        """Paired per round: seconds per item of the baseline over those of the candidate."""
+        pairs = list(zip(baseline.rounds, candidate.rounds, strict=True))
+        items = candidate.plan.batch / baseline.plan.batch
+        change = candidate.score.value - baseline.score.value if candidate.score and baseline.score else None
+        worst = max((baseline.status, candidate.status), key=("VALID", "INDICATIVE", "INVALID").index)
+        return Verdict(
+            baseline=baseline.digest,
+            candidate=candidate.digest,
+            wall=tuple(items * a.wall_median / b.wall_median for a, b in pairs),
+            cpu=tuple(items * max(a.cpu_per_call, 1e-9) / max(b.cpu_per_call, 1e-9) for a, b in pairs),
+            score_change=change,
+            status=worst,
+        )

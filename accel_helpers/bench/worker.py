@@ -1,0 +1,118 @@
+"""The fresh process in which one plan is built, loaded, measured and scored.
+
+A process of its own keeps the thread pools of two engines apart, gives each plan an honest peak memory, survives a crash of the engine,
+and can be stopped at any moment. It answers one JSON line on its real standard output for each JSON line on standard input; whatever
+libraries print goes to standard error. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from accel_helpers import device, engines, environment, models
+from accel_helpers.accuracy import evaluate
+from accel_helpers.bench import reference
+from accel_helpers.engine import Session
+from accel_helpers.errors import AccelError
+from accel_helpers.measure import Subject
+from accel_helpers.models import Model
+from accel_helpers.records import Artifact, Plan
+from accel_helpers.store import Store
+
+INPUT_SETS = 4
+
+
+class Worker:
+    """Holds at most one session; each public method is one request."""
+
+    def __init__(self) -> None:
+        self.model: Model | None = None
+        self.session: Session | None = None
+        self.subject: Subject | None = None
+
+    def build(self, model: str, plan: dict[str, Any]) -> dict[str, Any]:
+        """Build the plan's artifact, or find it built."""
+        the_model, the_plan, here = models.get(model), Plan.from_dict(plan), environment.describe()
+        engine = engines.get(the_plan.engine)
+        engine.require(the_plan, here)
+        versions = {name: here.packages[name] for name in engine.packages if name in here.packages}
+        artifact, _, reused = Store().artifact(the_model, the_plan, here, versions, lambda out: engine.build(the_model, the_plan, out))
+        return {"artifact": artifact.to_dict(), "reused": reused}
+
+    def refer(self, model: str, plan: dict[str, Any], seed: int) -> dict[str, Any]:
+        """Compute the reference outputs of the inputs that a measurement will use, or find them computed."""
+        reference.ensure(models.get(model), Plan.from_dict(plan), seed, INPUT_SETS)
+        return {}
+
+    def load(self, model: str, artifact: dict[str, Any], scope: Any, seed: int) -> dict[str, Any]:
+        """Verify the artifact's files, then load them."""
+        self.model, built = models.get(model), Artifact.from_dict(artifact)
+        folder = Store().open(built, environment.describe())
+        begin = time.perf_counter()
+        self.session = engines.get(built.plan.engine).load(self.model, built.plan, folder)
+        seconds = time.perf_counter() - begin
+        inputs = reference.inputs(self.model, built.plan, seed, INPUT_SETS)
+        references = reference.read(self.model, built.plan, seed, INPUT_SETS)
+        self.subject = Subject(self.session, inputs, references, built.plan.precision, scope)
+        return {"load_seconds": seconds}
+
+    def warm_up(self, seconds: float) -> dict[str, Any]:
+        """First call, then warm-up."""
+        assert self.subject
+        device.reset_peak_memory()
+        typical = self.subject.warm_up(seconds)
+        return {"first_call": self.subject.first_call, "warmup": self.subject.warmup, "typical": typical}
+
+    def round(self, calls: int) -> dict[str, Any]:
+        """One round."""
+        assert self.subject
+        return self.subject.round(calls).to_dict()
+
+    def finish(self) -> dict[str, Any]:
+        """Peaks first, then the checks, which make a few more calls."""
+        assert self.subject
+        assert self.session
+        peaks = {"memory": device.peak_memory(), "device": device.device_memory()}
+        checks = [check.to_dict() for check in self.subject.checks()]
+        return {"peaks": peaks, "checks": checks, "errors": self.subject.errors, "report": dict(self.session.report)}
+
+    def score(self) -> dict[str, Any]:
+        """The task metric."""
+        assert self.model
+        assert self.session
+        return evaluate(self.session, self.model).to_dict()
+
+
+def answer(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
+    """One request, answered: its result, a user's error with its next step, or a crash with its traceback."""
+    call: Callable[..., dict[str, Any]] = getattr(worker, request.pop("call"))
+    try:
+        return {"result": call(**request)}
+    except AccelError as error:
+        return {"error": type(error).__name__, "what": error.what, "next_step": error.next_step}
+    except MemoryError:
+        return {"error": "MeasurementError", "what": "Out of memory.", "next_step": "Take a smaller batch, or a smaller type."}
+    except Exception as error:
+        return {"crash": traceback.format_exc(), "what": f"{type(error).__name__}: {error}"}
+
+
+def main() -> None:
+    """Answer requests until standard input ends."""
+    channel = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    worker = Worker()
+    for line in sys.stdin:
+        channel.write(json.dumps(answer(worker, json.loads(line))) + "\n")
+        channel.flush()
+    if worker.session:
+        worker.session.close()
+
+
+if __name__ == "__main__":
+    main()

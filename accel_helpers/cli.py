@@ -1,0 +1,174 @@
+"""The ``accel`` command. Every command is a thin call into the road; a user's mistake ends in one message and exit code 2."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from accel_helpers.config import RunConfig
+from accel_helpers.errors import AccelError
+
+if TYPE_CHECKING:
+    from accel_helpers.bench import Progress
+    from accel_helpers.records import Measurement, Verdict
+    from accel_helpers.runner import Step
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+
+Settings = Annotated[list[str] | None, typer.Argument(help="name=value, or name=value,value to sweep: the fields of RunConfig.")]
+Config = Annotated[Path | None, typer.Option("--config", help="a YAML mapping of the same names; settings override it.")]
+Out = Annotated[Path, typer.Option("--out", help="folder for executed notebooks and report.html.")]
+
+
+def say(text: str = "") -> None:
+    """One line to standard output."""
+    typer.echo(text)
+
+
+@app.command()
+def check(ceilings: Annotated[bool, typer.Option(help="also measure what this machine can reach (some seconds).")] = False) -> None:
+    """What this machine has, whether it fits together, what to install or change, and which route to take."""
+    from accel_helpers import environment
+
+    here = environment.describe()
+    measured = environment.ceilings() if ceilings else None
+    say(environment.render(here, environment.findings(here), environment.route(here), measured))
+
+
+@app.command()
+def fetch() -> None:
+    """Fetch and convert the files of the built-in models into the store."""
+    from accel_helpers.models import assets
+
+    assets.main()
+
+
+@app.command()
+def bench(settings: Settings = None, config: Config = None) -> None:
+    """Measure each configuration by itself."""
+    from accel_helpers.bench import measure
+
+    measurements = [measure(one, watch=_progress) for one in _configs(settings, config)]
+    _summary(measurements, ())
+
+
+@app.command()
+def compare(
+    settings: Settings = None,
+    config: Config = None,
+    skip: Annotated[bool, typer.Option("--skip-unsupported", help="leave out, with the reason, what cannot run here.")] = False,
+) -> None:
+    """Measure configurations in one interleaved run and judge each against the first."""
+    from accel_helpers.bench import compare as compare_configs
+    from accel_helpers.bench import support
+
+    configs = _configs(settings, config)
+    if skip:
+        supports = [(one, support(one)) for one in configs]
+        for one, answer in supports:
+            if not answer:
+                say(f"left out: {one.engine} {one.precision} {one.device}: {answer.reason}")
+        configs = [one for one, answer in supports if answer]
+    if len(configs) < 2:
+        raise AccelError("A comparison needs a baseline and a candidate.", "Give a parameter two values, e.g. engine=pytorch,openvino.")
+    result = compare_configs(configs, watch=_progress)
+    _summary(result.measurements, result.verdicts)
+
+
+@app.command()
+def run(
+    settings: Settings = None,
+    notebook: Annotated[list[str] | None, typer.Option("--notebook", "-n", help="name or number; all when left out.")] = None,
+    out: Out = Path("out"),
+) -> None:
+    """Run notebooks headless, then write the report."""
+    from accel_helpers import report as reports
+    from accel_helpers import runner
+    from accel_helpers.records import Measurement, Verdict
+    from accel_helpers.store import Store
+
+    begun = datetime.now(UTC).isoformat(timespec="seconds")
+    pairs = runner.check_settings(runner.find(notebook or []), settings or [])
+    outcomes = []
+    for number, (path, parameters) in enumerate(pairs, 1):
+        target = out / f"{path.stem}{runner.label(parameters)}.ipynb"
+        say(f"[{number}/{len(pairs)}] {target.stem}")
+        outcomes.append(runner.run(path, parameters, target, _cell_progress, out / "timings.json"))
+        say(f"{_clear()}    {'FAILED: ' + outcomes[-1].error if outcomes[-1].error else 'done'} after {outcomes[-1].seconds:.0f} s")
+    store = Store()
+    measurements = [one for one in store.latest(Measurement, limit=1000) if one.started >= begun][::-1]
+    known = {one.digest for one in measurements}
+    verdicts = [one for one in store.latest(Verdict, limit=1000) if one.candidate in known][::-1]
+    page = reports.report([one.output for one in outcomes if one.output.exists()], measurements, verdicts, out / "report.html")
+    say()
+    _summary(measurements, verdicts)
+    say(f"\nexecuted notebooks: {out.resolve()}\nreport: {page.resolve()}")
+    if failed := [one for one in outcomes if one.error]:
+        say(f"{len(failed)} of {len(outcomes)} notebooks failed: {', '.join(one.notebook for one in failed)}")
+        raise typer.Exit(1)
+
+
+@app.command()
+def report(out: Out = Path("out"), limit: Annotated[int, typer.Option(help="newest measurements to show.")] = 50) -> None:
+    """Write one HTML file from the executed notebooks in a folder and the newest records in the store."""
+    from accel_helpers import report as reports
+    from accel_helpers.records import Measurement, Verdict
+    from accel_helpers.store import Store
+
+    store = Store()
+    measurements, verdicts = store.latest(Measurement, limit=limit)[::-1], store.latest(Verdict, limit=limit)[::-1]
+    page = reports.report(sorted(out.glob("*.ipynb")), measurements, verdicts, out / "report.html")
+    say(f"report: {page.resolve()}")
+
+
+def _configs(settings: list[str] | None, config: Path | None) -> list[RunConfig]:
+    defaults = RunConfig.from_yaml(config).model_dump() if config else {}
+    return RunConfig.sweep(settings or [], **defaults)
+
+
+def _summary(measurements: list[Measurement] | tuple[Measurement, ...], verdicts: list[Verdict] | tuple[Verdict, ...]) -> None:
+    from accel_helpers import charts
+
+    say(charts.as_text(charts.table(measurements, verdicts)))
+    for measurement in measurements:
+        for reason in measurement.reasons:
+            say(f"{measurement.status}: {measurement.plan.label}: {reason}")
+
+
+def _clear() -> str:
+    return "\r\x1b[K" if sys.stdout.isatty() else ""
+
+
+def _line(text: str) -> None:
+    """A line that the next one overwrites on a terminal, and a plain one in a log."""
+    if sys.stdout.isatty():
+        sys.stdout.write(_clear() + text)
+        sys.stdout.flush()
+    else:
+        say(text)
+
+
+def _progress(progress: Progress) -> None:
+    if sys.stdout.isatty() or progress.stage != "measuring" or progress.done == progress.total:
+        _line(f"{progress.stage} {progress.done}/{progress.total}")
+    if sys.stdout.isatty() and progress.stage == "measuring" and progress.done == progress.total:
+        say(_clear())
+
+
+def _cell_progress(step: Step) -> None:
+    left = "no estimate yet" if step.remaining is None else f"about {step.remaining:.0f} s left"
+    _line(f"    cell {step.cell}/{step.cells}, {step.elapsed:.0f} s, {left}")
+
+
+def main() -> NoReturn:
+    """Run the command line; exit code 0 is success, 1 a failed notebook, 2 a mistake that the message explains."""
+    try:
+        app()
+    except AccelError as error:
+        typer.echo(f"accel: {error.what}\n       {error.next_step}".rstrip(), err=True)
+        sys.exit(2)
+    sys.exit(0)

@@ -1,0 +1,134 @@
+"""RunConfig: the one typed schema behind widget, notebook parameter, command-line flag and YAML file.
+
+>>> RunConfig(precision="bf16", batch=8).batch
+8
+>>> [c.precision for c in RunConfig.sweep(["precision=fp32,bf16"])]
+['fp32', 'bf16']
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from accel_helpers.errors import ParameterError, UnknownNameError
+
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+Device = Literal["cpu", "cuda"]
+Hint = Literal["latency", "throughput"]
+
+PRECISIONS: tuple[str, ...] = get_args(Precision)
+DEVICES: tuple[str, ...] = get_args(Device)
+HINTS: tuple[str, ...] = get_args(Hint)
+
+
+class RunConfig(BaseModel):
+    """What to run and how long to measure it. Every field is a scalar, so that it fits a widget, a flag and a YAML line."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=True)
+
+    model: str = Field("text-encoder", description="built-in name, ONNX file, Hugging Face id or folder, or module:function")
+    engine: str = Field("pytorch", description="a name in accel_helpers/engines")
+    precision: Precision = Field("fp32", description="the type the heavy operators run in")
+    device: Device = Field("cpu", description="where the model runs")
+    batch: int = Field(1, ge=1, le=4096, description="items per call")
+    sequence: int = Field(128, ge=2, le=8192, description="tokens per item, for models that read sequences")
+    threads: int = Field(0, ge=0, le=1024, description="compute threads; 0 takes every CPU this process may use")
+    hint: Hint = Field("latency", description="what the engine optimises for, where it lets one choose")
+    rounds: int = Field(12, ge=6, le=500, description="rounds per measurement: the unit of evidence")
+    seconds: float = Field(3.0, gt=0, le=3600, description="time to spend sampling one plan, warm-up apart")
+    seed: int = Field(0, ge=0, le=2**31 - 1, description="orders the interleaving and draws the inputs")
+
+    def __init__(self, **values: Any) -> None:
+        unknown = [name for name in values if name not in type(self).model_fields]
+        if unknown:
+            raise UnknownNameError("parameter", unknown[0], type(self).model_fields)
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise _parameter_error(error) from None
+
+    def replace(self, **changes: Any) -> Self:
+        """A checked copy with some fields changed."""
+        return type(self)(**{**self.model_dump(), **changes})
+
+    @classmethod
+    def parse(cls, settings: Iterable[str], **defaults: Any) -> Self:
+        """One configuration from ``name=value`` strings.
+
+        Raises:
+            ParameterError: a setting is malformed, unknown, ill-typed, or lists several values.
+        """
+        configs = cls.sweep(settings, **defaults)
+        if len(configs) != 1:
+            raise ParameterError(
+                f"One configuration was expected; these settings give {len(configs)}.", "Name one value for each parameter."
+            )
+        return configs[0]
+
+    @classmethod
+    def sweep(cls, settings: Iterable[str], **defaults: Any) -> list[Self]:
+        """Every combination of ``name=value[,value…]`` strings, in the order written."""
+        axes: dict[str, list[Any]] = {}
+        for setting in settings:
+            name, separator, values = setting.partition("=")
+            if not separator or not values:
+                raise ParameterError(f"{setting!r} is not a setting.", "Write name=value, or name=value,value to sweep.")
+            if name not in cls.model_fields:
+                raise UnknownNameError("parameter", name, cls.model_fields)
+            axes[name] = [cls._scalar(name, value) for value in values.split(",")]
+        return [cls(**{**defaults, **dict(zip(axes, values, strict=True))}) for values in itertools.product(*axes.values())]
+
+    @classmethod
+    def from_yaml(cls, path: Path) -> Self:
+        """One configuration from a YAML mapping.
+
+        Raises:
+            ParameterError: the file is missing, is not a mapping, or holds a bad parameter.
+        """
+        import yaml
+
+        try:
+            values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        except OSError as error:
+            raise ParameterError(f"The configuration {path} cannot be read: {error.strerror}.", "Check the path.") from None
+        except yaml.YAMLError as error:
+            raise ParameterError(f"{path} is not YAML: {error}.".replace("\n", " "), "Write one `name: value` a line.") from None
+        if not isinstance(values, dict):
+            raise ParameterError(f"{path} holds a {type(values).__name__}, not a mapping.", "Write one `name: value` a line.")
+        return cls(**{str(name): value for name, value in values.items()})
+
+    @classmethod
+    def from_namespace(cls, namespace: Mapping[str, Any]) -> Self:
+        """The configuration in a notebook's namespace, read right after its parameter cell.
+
+        Papermill only logs a parameter that no cell declares and then runs on the defaults. Here every scalar in the namespace must
+        be a field of RunConfig, so a mistyped name stops the notebook before anything runs.
+        """
+        scalars = {
+            name: value for name, value in namespace.items() if isinstance(value, bool | int | float | str) and not name.startswith("_")
+        }
+        return cls(**scalars)
+
+    @classmethod
+    def _scalar(cls, name: str, text: str) -> Any:
+        kind = cls.model_fields[name].annotation
+        if kind not in (int, float):
+            return text
+        try:
+            return kind(text)
+        except ValueError:
+            raise ParameterError(
+                f"{name}={text!r} is not of type {kind.__name__}.", f"Expected: {cls.model_fields[name].description}."
+            ) from None
+
+
+def _parameter_error(error: ValidationError) -> ParameterError:
+    first = error.errors()[0]
+    name = str(first["loc"][0])
+    expected = RunConfig.model_fields[name].description
+    return ParameterError(f"Parameter {name}={first['input']!r} is refused: {first['msg'].lower()}.", f"It is: {expected}.")
