@@ -172,3 +172,7 @@ def main() -> NoReturn:
         typer.echo(f"accel: {error.what}\n       {error.next_step}".rstrip(), err=True)
         sys.exit(2)
     sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -20,6 +20,8 @@ from accel_helpers.errors import BusyError
 from accel_helpers.records import Check
 
 _CGROUP = Path("/sys/fs/cgroup")
+_OWN_CGROUP = Path("/proc/self/cgroup")
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC  # its inode number on every Linux (PROC_PID_INIT_INO in the kernel's proc_ns.h)
 NOISE_LIMIT = 0.15
 """Share of the usable CPU time that others may take during a measurement before it is called noisy."""
 
@@ -32,8 +34,8 @@ def store_root() -> Path:
 def _own_cgroups() -> list[Path]:
     """This process's cgroup folder and its parents, for cgroup v2 and v1's cpu and memory controllers; empty where there are none."""
     folders = []
-    with suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
+    with suppress(OSError, ValueError):
+        for line in _OWN_CGROUP.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             root = _CGROUP / controllers if controllers else _CGROUP
             folder = root / path.lstrip("/")
@@ -53,7 +55,7 @@ def cpu_quota() -> float | None:
     quotas = []
     for folder in _own_cgroups():
         match _numbers(folder / "cpu.max"), _numbers(folder / "cpu.cfs_quota_us"), _numbers(folder / "cpu.cfs_period_us"):
-            case ([quota, period], _, _) | ([], [quota], [period]) if quota not in ("max", "-1"):
+            case ([quota, period], _, _) | ([], [quota], [period]) if quota.isdigit() and period.isdigit() and int(period):
                 quotas.append(int(quota) / int(period))
     return min(quotas, default=None)
 
@@ -87,7 +89,11 @@ def peak_memory() -> int:
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
     memory = psutil.Process().memory_info()
-    return int(getattr(memory, "peak_wset", memory.rss))
+    if hasattr(memory, "peak_wset"):  # Windows
+        return int(memory.peak_wset)
+    import resource
+
+    return max(int(memory.rss), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)  # bytes on macOS; since the start
 
 
 def device_memory() -> int | None:
@@ -111,16 +117,33 @@ def device_memory() -> int | None:
         pynvml.nvmlShutdown()
 
 
-def foreign_gpu_processes() -> int:
-    """How many processes other than this one run on the GPUs; 0 without a GPU."""
+def foreign_gpu_processes(others: tuple[int, ...] = ()) -> int:
+    """How many processes run on the GPUs, without this one and the process ids in ``others``; 0 without a GPU.
+
+    In a container the driver gives process ids of the host, where ours have other numbers: there as many as may be ours are left out.
+    """
     import pynvml
 
     try:
         pynvml.nvmlInit()
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        return sum(process.pid != os.getpid() for handle in handles for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle))
     except pynvml.NVMLError:
         return 0
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        found = {process.pid for handle in handles for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+    except pynvml.NVMLError:
+        return 0
+    finally:
+        pynvml.nvmlShutdown()
+    own = {os.getpid(), *others}
+    return max(0, len(found) - len(own)) if _in_container() else len(found - own)
+
+
+def _in_container() -> bool:
+    """Whether process ids here differ from those of the host."""
+    with suppress(OSError):
+        return Path("/proc/self/ns/pid").stat().st_ino != _FIRST_PID_NAMESPACE
+    return False
 
 
 @dataclass(frozen=True)
@@ -130,7 +153,7 @@ class Conditions:
     monotonic: float
     machine_busy: float  # CPU seconds that all processes have used
     stolen: float  # CPU seconds that the hypervisor gave to others
-    own: float  # CPU seconds that this process and its children have used
+    own: float  # CPU seconds that this process, its finished children and ``others`` have used
     load: float  # one-minute load average
     frequency: float | None  # MHz
     temperature: float | None  # degrees Celsius, the hottest sensor
@@ -144,7 +167,7 @@ class Conditions:
         for pid in (os.getpid(), *others):
             with suppress(psutil.Error):
                 used = psutil.Process(pid).cpu_times()
-                own += used.user + used.system
+                own += used.user + used.system + used.children_user + used.children_system
         frequency = None
         with suppress(OSError, NotImplementedError):
             current = psutil.cpu_freq()
@@ -166,7 +189,7 @@ class Conditions:
             load=os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0,
             frequency=frequency,
             temperature=max(readings, default=None),
-            foreign_gpu=foreign_gpu_processes(),
+            foreign_gpu=foreign_gpu_processes(others),
         )
 
 
@@ -212,11 +235,12 @@ def measuring(what: str, wait: float = 60.0) -> Iterator[None]:
         except (OSError, ValueError, KeyError):
             who = "another process"
         raise BusyError(
-            f"One measurement at a time: {who} is still measuring on this machine after {wait:.0f} s.",
+            f"One measurement at a time: {who} is still measuring on this machine after {wait:g} s.",
             "Wait for it or stop it (another notebook's Stop button), then run this again.",
         ) from None
     try:
-        holder.write_text(json.dumps({"what": what, "pid": os.getpid()}))
+        with suppress(OSError):  # on a full disk the next one only learns less of who is in the way
+            holder.write_text(json.dumps({"what": what, "pid": os.getpid()}))
         yield
     finally:
         holder.unlink(missing_ok=True)

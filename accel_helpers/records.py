@@ -101,6 +101,7 @@ class Environment(Record):
     cuda: str = ""  # what torch was built for; empty for a CPU build
     cudnn: str = ""
     packages: Mapping[str, str] = field(default_factory=dict)  # distribution name -> installed version
+    tools: Mapping[str, str] = field(default_factory=dict)  # compilers and drivers beside Python: name -> version, or what is wrong with it
 
     @property
     def hardware(self) -> str:

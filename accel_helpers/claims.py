@@ -1,0 +1,104 @@
+"""What the records say of the claims that people repeat: pure functions from measurements to a :class:`~accel_helpers.records.Claim`.
+
+A claim about a quantity holds when its whole 95 % interval lies on the claimed side of a bound, does not hold here when the whole interval
+lies on the other side, and is too noisy to say in between, or where a measurement behind it is INVALID.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from accel_helpers.bench import Comparison
+from accel_helpers.charts import Ceiling, labels, ratio, seconds
+from accel_helpers.environment import Ceilings
+from accel_helpers.instructions import Effect
+from accel_helpers.intervals import Estimate
+from accel_helpers.records import Claim, Environment, Finding, Measurement, Verdict
+
+SLOW = 1.5
+"""A first call that takes this many times the median is called slow."""
+ALMOST = 0.75
+"""The share of linear growth that still counts as almost linear."""
+FASTER = 1.5
+"""Where "1.5 to several times faster" begins."""
+BUSY = WELL = 0.7
+"""The utilisation that the claim speaks of, and the share of the ceiling that would deserve "well optimised"."""
+FREE = 0.1
+"""Loading a built engine is called free when it takes at most this share of building it."""
+
+
+def judge(estimate: Estimate, *, at_least: float) -> Finding:
+    """Whether a quantity reaches a bound, in the words of a claim."""
+    if estimate.low >= at_least:
+        return "holds"
+    return "does not hold here" if estimate.high < at_least else "too noisy to say"
+
+
+def first_call(measurement: Measurement) -> Claim:
+    """C3: the first call against the median."""
+    p50, first = measurement.p50, measurement.first_call
+    slower = Estimate(first / p50.value, first / p50.high, first / p50.low)
+    evidence = (
+        f"It took {seconds(first)}, {ratio(slower)} the median of {seconds(p50)}; left in, it would raise the mean of the first "
+        f"100 calls by {(first / p50.value - 1) / 100:.0%}."
+    )
+    return _claim("C3", "The first call is slow and must be left out", judge(slower, at_least=SLOW), evidence, [measurement])
+
+
+def batch_growth(comparison: Comparison) -> Claim:
+    """C7: a sweep over the batch size, smallest batch first."""
+    small, large = comparison.measurements[0], comparison.measurements[-1]
+    step, whole = comparison.verdicts[0], comparison.verdicts[-1]
+    times, most = comparison.measurements[1].plan.batch / small.plan.batch, large.plan.batch / small.plan.batch
+    rises = Estimate(large.p50.value / small.p50.value, large.p50.low / small.p50.high, large.p50.high / small.p50.low)
+    linear, slower = judge(step.speedup, at_least=ALMOST * times), judge(rises, at_least=1.0)
+    verdict: Finding = linear if linear != "holds" else slower
+    evidence = (
+        f"{times:.3g} times the batch gives {ratio(step.speedup)} the items a second, {most:.3g} times gives {ratio(whole.speedup)}; "
+        f"the call time grows {ratio(rises)} over the sweep."
+    )
+    statement = "Throughput rises almost linearly with the batch up to a knee, and latency rises with it"
+    return _claim("C7", statement, verdict, evidence, [*comparison.measurements, *comparison.verdicts])
+
+
+def utilisation(measurement: Measurement) -> Estimate:
+    """The share of its threads' time that a call keeps busy: CPU time over wall time and threads."""
+    cpu, wall, threads = measurement.cpu_time, measurement.p50, measurement.plan.threads
+    return Estimate(cpu.value / wall.value / threads, cpu.low / wall.high / threads, cpu.high / wall.low / threads)
+
+
+def busy_is_not_fast(measurement: Measurement, ceilings: Sequence[Ceiling]) -> Claim:
+    """C21: the utilisation beside the largest share of a ceiling that the model reaches."""
+    busy, p50 = utilisation(measurement), measurement.p50
+    binding = max(ceilings, key=lambda one: one.work / one.limit)
+    floor = binding.work / binding.limit
+    share = Estimate(floor / p50.value, floor / p50.high, floor / p50.low)
+    verdict = judge(share, at_least=WELL) if busy.low > BUSY else "too noisy to say"
+    evidence = f"Utilisation {_percent(busy)}, and {_percent(share)} of {binding.name}."
+    if busy.low <= BUSY:
+        evidence += f" The claim speaks of more than {BUSY:.0%}, so this run cannot test it."
+    return _claim("C21", f"Utilisation above {BUSY:.0%} means well optimised", verdict, evidence, [measurement])
+
+
+def faster_engine(comparison: Comparison) -> Claim:
+    """C4: the best compiled engine of a comparison against PyTorch. TensorRT itself counts only where it ran."""
+    candidates = list(zip(comparison.measurements[1:], comparison.verdicts, strict=True))
+    best, verdict = max(candidates, key=lambda pair: pair[1].speedup.value)
+    ran = any(one.plan.engine == "tensorrt" for one in comparison.measurements)
+    evidence = f"The fastest engine here, {best.plan.label}, is {ratio(verdict.speedup)} as fast by wall time, {ratio(verdict.cpu_speedup)} by CPU time."
+    if not ran:
+        evidence += " TensorRT itself: not yet run on a GPU."
+    statement = "TensorRT, or the compiled engine for this machine, is 1.5 to several times faster than PyTorch"
+    return _claim("C4", statement, judge(verdict.speedup, at_least=FASTER), evidence, [comparison.measurements[0], best, verdict])
+
+
+def build_once(comparison: Comparison) -> Claim:
+    """C5: what each engine took to build, once, and to load its kept files, now."""
+    built = comparison.measurements[1:]
+    costs = [f"{name} {seconds(one.build_seconds)} then {seconds(one.load_seconds)}" for name, one in zip(labels(built), built, strict=True)]
+    free = [one.load_seconds <= FREE * one.build_seconds for one in built]
+    verdict: Finding = "holds" if all(free) else "does not hold here"
+    evidence = f"To build, then to load what was built (one build and one load each): {'; '.join(costs)}. Free means under {FREE:.0%} of the build."
+    return _claim("C5", "An engine is slow to build the first time and free afterwards", verdict, evidence, built)

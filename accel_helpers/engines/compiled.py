@@ -1,0 +1,182 @@
+"""PyTorch through torch.compile: one fused program for each shape, made by TorchInductor at the first call."""
+
+from __future__ import annotations
+
+import builtins
+import ctypes
+import gc
+import os
+import shutil
+import sys
+import types
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from accel_helpers.device import store_root
+from accel_helpers.engine import Support
+from accel_helpers.engines._executed import executed
+from accel_helpers.engines._inputs import Shapes, closed
+from accel_helpers.engines.pytorch import PyTorch, TorchSession, loaded
+from accel_helpers.errors import UnsupportedError
+from accel_helpers.models import Model
+from accel_helpers.records import Environment, Plan
+
+_KEPT = "the model itself computes it in this type"
+_INDUCTOR_MODULES = "torch._inductor.runtime.compile_tasks."
+
+
+class CompiledSession(TorchSession):
+    """A network whose plan has a program of its own, specialised to its shapes; all other shapes share one with open sizes.
+
+    A shape's first call compiles, so it is slow; the others pay a set look-up. torch.compile gives up after a number of programs and
+    runs eagerly from then on without a word: here that is an error.
+    """
+
+    def __init__(self, model: Model, plan: Plan, network: Any) -> None:
+        super().__init__(model, plan, network)
+        torch = self._torch
+        self._operators: Counter[tuple[str, str]] = Counter()
+        self._breaks: Counter[str] = Counter()
+        self._programs: Counter[str] = Counter()
+        self._called: set[Shapes] = set()
+        self._compiling = ""
+        self._function = _own_function(network)
+        self._static, self._open = (
+            torch.compile(self._function, backend=self._compile, dynamic=dynamic, isolate_recompiles=True) for dynamic in (False, None)
+        )
+
+    def _executed(self) -> dict[str, Any]:
+        if not self._called:
+            self(self._model.example(self._plan.batch, self._plan.sequence, 0))
+        return {
+            **executed(self._operators, self._plan, _KEPT),
+            "compilations": dict(self._programs),
+            "recompilations": self._programs.total() - next(iter(self._programs.values()), 0),
+            "graph_breaks": dict(self._breaks),
+        }
+
+    def _forward(self, placed: dict[str, Any]) -> Any:
+        shapes = tuple(value.shape for value in placed.values())
+        planned = shapes == self._signature.planned
+        call = self._static if planned else self._open
+        if shapes in self._called:
+            return call(**placed)
+        from torch._dynamo import maybe_mark_dynamic
+        from torch._dynamo.exc import FailOnRecompileLimitHit
+
+        for name, value in placed.items():
+            for axis in () if planned else self._model.axes.get(name, ()):
+                maybe_mark_dynamic(value, axis)
+        self._compiling = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in zip(placed, shapes, strict=True))
+        with _compiling(self._cuda, self._breaks):
+            try:
+                result = call(**placed)
+            except FailOnRecompileLimitHit:
+                raise UnsupportedError(
+                    f"torch.compile gave up on {self._model.name} after {self._programs.total()} programs, {self._compiling} being one shape "
+                    "too many; it would run eagerly from here on.",
+                    "The network asks for a program for each of its input sizes: keep to fewer sizes, or choose engine=pytorch.",
+                ) from None
+        self._called.add(shapes)
+        return result
+
+    def _compile(self, graph: Any, inputs: list[Any]) -> Callable[..., Any]:
+        from torch._inductor.compile_fx import compile_fx
+
+        if not self._called:
+            self._operators.update(_operators(graph))
+        compiled: Callable[..., Any] = compile_fx(graph, inputs)
+        self._programs[self._compiling] += 1
+        return compiled
+
+    def close(self) -> None:
+        """Free the network and its programs, which hold packed copies of the weights and which PyTorch otherwise keeps for ever."""
+        if self._network is None:
+            return
+        from torch._dynamo.eval_frame import reset_code
+        from torch._inductor.codecache import PyCodeCache
+
+        reset_code(self._function.__code__)
+        if self._breaks:  # pieces that belong to other functions' code; other sessions compile theirs again when called
+            self._torch._dynamo.reset()
+        self._static = self._open = self._function = None
+        PyCodeCache.cache_clear()
+        for name in [name for name in sys.modules if name.startswith(_INDUCTOR_MODULES)]:
+            del sys.modules[name]
+        super().close()
+        gc.collect()
+        if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+            trim(0)  # compiling leaves glibc's heap in holes that it does not give back by itself
+
+
+class Compiled(PyTorch):
+    """The same files as ``pytorch``; compiling happens when they are loaded and first called, on the machine that runs them."""
+
+    name = "compiled"
+
+    def supports(self, plan: Plan, environment: Environment) -> Support:
+        """What ``pytorch`` supports, given a compiler for the device."""
+        if plan.device == "cpu" and not shutil.which(compiler := _cpp_compiler()):
+            return Support(False, f"torch.compile needs a C++ compiler and there is no {compiler}; install one (Debian: apt install g++)")
+        if plan.device == "cuda" and "triton" not in environment.packages:
+            return Support(False, "torch.compile needs Triton for a GPU; install PyTorch's CUDA build, which brings it")
+        return super().supports(plan, environment)
+
+    def load(self, model: Model, plan: Plan, folder: Path) -> CompiledSession:
+        """The network with the artifact's weights; nothing is compiled before its first call."""
+        from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+        if os.environ.get("TORCHINDUCTOR_CACHE_DIR") in (None, default_cache_dir()):  # importing torch._dynamo sets the default
+            os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(store_root() / "inductor")
+        return CompiledSession(model, plan, loaded(model, plan, folder))
+
+
+def _cpp_compiler() -> str:
+    return os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
+
+
+def _own_function(network: Any) -> Any:
+    """A function whose code object and globals belong to one session: PyTorch keeps programs on the first and in the second."""
+
+    def call(**inputs: Any) -> Any:
+        return network(**inputs)
+
+    scope = {"__builtins__": builtins, "__name__": __name__}
+    return types.FunctionType(call.__code__.replace(), scope, "call", None, call.__closure__)
+
+
+@contextmanager
+def _compiling(cuda: bool, breaks: Counter[str]) -> Iterator[None]:
+    """Settings for a call that compiles; ``breaks`` gains the reasons for which the graph had to be cut."""
+    import torch._dynamo.config
+    import torch._inductor.config
+    from torch._dynamo.utils import counters
+
+    before = Counter(counters["graph_break"])
+    with ExitStack() as stack:
+        stack.enter_context(torch._dynamo.config.patch(fail_on_recompile_limit_hit=True))
+        # Freezing folds and packs the weights, which is where BF16 wins on a CPU. Worker processes would outlive the session.
+        stack.enter_context(torch._inductor.config.patch(freezing=not cuda, compile_threads=1))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")  # PyTorch's own deprecations, raised by its own code
+        yield
+    breaks.update({reason.split("\n")[0]: count for reason, count in (Counter(counters["graph_break"]) - before).items()})
+
+
+def _operators(graph: Any) -> Counter[tuple[str, str]]:
+    """Operators of a captured graph by the type of what they answer, when that is a floating-point tensor."""
+    import torch
+
+    counts: Counter[tuple[str, str]] = Counter()
+    for node in graph.graph.nodes:
+        value = node.meta.get("example_value")
+        if node.op in ("call_function", "call_method", "call_module") and isinstance(value, torch.Tensor) and value.is_floating_point():
+            counts[getattr(node.target, "__name__", str(node.target)), str(value.dtype).removeprefix("torch.")] += 1
+    return counts
+
+
+ENGINE = Compiled()

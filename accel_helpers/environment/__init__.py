@@ -1,0 +1,1 @@
+from accel_helpers.environment.machine import describe

@@ -1,0 +1,62 @@
+"""What the built-in models reach on this machine, through the road: every plan that can run here against PyTorch eager FP32.
+
+One interleaved run per model and thread count. Writes ``benchmarks/results/road-<hardware>.json`` with the environment and every record,
+and prints one line a plan. CPU time on one thread is the figure to compare between machines; wall clock with all CPUs stands beside it.
+
+    python benchmarks/road.py [seconds per plan]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from accel_helpers import bench, charts, engines
+from accel_helpers.config import RunConfig
+from accel_helpers.device import usable_cpus
+from accel_helpers.records import Measurement, Verdict
+
+RESULTS = Path(__file__).parent / "results"
+MODELS = ("text-encoder", "vision-classifier")
+ALLOWED_LOSS = 0.005
+
+
+def plans(model: str, threads: int, seconds: float) -> list[RunConfig]:
+    """The baseline first, then everything else that can run here."""
+    base = RunConfig(model=model, threads=threads, seconds=seconds)
+    others = [base.replace(engine=engine, precision=precision) for engine in engines.names() for precision in ("fp32", "bf16")]
+    return [base] + [config for config in others if config != base and config.engine != "null" and bench.support(config)]
+
+
+def best(result: bench.Comparison) -> tuple[Measurement, Verdict]:
+    """The largest CPU speed-up among the plans whose task metric stays within ALLOWED_LOSS of the baseline's."""
+    allowed = [verdict for verdict in result.verdicts if (verdict.score_change or 0) >= -ALLOWED_LOSS]
+    verdict = max(allowed, key=lambda one: one.cpu_speedup.value)
+    return next(one for one in result.measurements if one.digest == verdict.candidate), verdict
+
+
+def main() -> None:
+    """Measure, print and keep."""
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 6.0
+    kept: dict[str, object] = {}
+    for model in MODELS:
+        for threads in sorted({1, usable_cpus()}):
+            result = bench.compare(plans(model, threads, seconds))
+            print(f"\n{model}, batch 1, {threads} thread(s)")
+            print(charts.as_text(charts.table(result.measurements, result.verdicts)))
+            winner, verdict = best(result)
+            print(f"best within {ALLOWED_LOSS:.1%} of FP32: {winner.plan.label}, {len(verdict.wall)} rounds, {winner.status}")
+            print(f"CPU time {charts.ratio(verdict.cpu_speedup)}, wall {charts.ratio(verdict.speedup)}")
+            kept[f"{model}/{threads}"] = {
+                "measurements": [one.to_dict() for one in result.measurements],
+                "verdicts": [one.to_dict() for one in result.verdicts],
+            }
+    RESULTS.mkdir(exist_ok=True)
+    target = RESULTS / f"road-{result.measurements[0].environment.hardware}.json"
+    target.write_text(json.dumps(kept))
+    print(f"\nrecords: {target}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""The road itself: fresh processes, no silent fallback, one measurement at a time, stop, crash, reuse."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import psutil
+import pytest
+
+from accel_helpers import bench
+from accel_helpers.bench.process import WorkerProcess
+from accel_helpers.config import RunConfig
+from accel_helpers.device import measuring
+from accel_helpers.errors import BusyError, MeasurementError, StoppedError, UnknownNameError, UnsupportedError
+from accel_helpers.records import Measurement
+from accel_helpers.store import Store
+
+FAST = RunConfig(model="tiny-cnn", engine="null", rounds=6, seconds=0.1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_store(tmp_path_factory):
+    """A store of this module's own, for the worker processes too."""
+    before = os.environ.get("ACCEL_STORE")
+    os.environ["ACCEL_STORE"] = str(tmp_path_factory.mktemp("store"))
+    yield
+    os.environ.pop("ACCEL_STORE")
+    if before is not None:
+        os.environ["ACCEL_STORE"] = before
+
+
+def test_a_measurement_comes_out_whole_and_is_kept():
+    seen = []
+    measurement = bench.measure(FAST.replace(engine="pytorch"), watch=seen.append)
+    assert measurement.status in ("VALID", "INDICATIVE"), measurement.reasons
+    assert len(measurement.rounds) == 6
+    assert measurement.size_bytes > 1000
+    assert measurement.score is not None
+    assert measurement.peak_memory_bytes > 50e6
+    assert {check.name for check in measurement.checks} >= {"outputs", "steady", "no result cache", "quiet machine", "threads"}
+    assert Store().get(Measurement, measurement.digest) == measurement
+    stages = [progress.stage for progress in seen]
+    assert stages.index("building") < stages.index("measuring") < stages.index("checking")
+    assert [len(p.rounds[0]) for p in seen if p.stage == "measuring"] == [1, 2, 3, 4, 5, 6]
+
+
+def test_null_is_measured_and_never_called_right():
+    measurement = bench.measure(FAST)
+    assert measurement.status == "INVALID"
+    assert any("outputs" in reason for reason in measurement.reasons)
+
+
+def test_comparing_a_plan_with_itself_is_not_a_difference_to_speak_of():
+    result = bench.compare([FAST.replace(engine="pytorch", seconds=0.6), FAST.replace(engine="pytorch")])
+    assert len(result.verdicts) == 1
+    assert 0.7 < result.verdicts[0].cpu_speedup.value < 1.4
+    assert result.verdicts[0].baseline == result.measurements[0].digest
+
+
+def test_a_second_run_reuses_what_was_built():
+    first = bench.measure(FAST.replace(engine="pytorch"))
+    again = bench.measure(FAST.replace(engine="pytorch", batch=2))
+    assert first.artifact == again.artifact
+    assert first.build_seconds == again.build_seconds
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"engine": "pytorhc"}, UnknownNameError, "Did you mean 'pytorch'"),
+        ({"model": "text-encodr"}, UnknownNameError, "Did you mean 'text-encoder'"),
+        ({"engine": "pytorch", "precision": "tf32"}, UnsupportedError, "cannot run on this machine"),
+    ],
+)
+def test_what_cannot_run_is_refused_before_a_process_starts(changes, error, message, monkeypatch):
+    monkeypatch.setattr("accel_helpers.bench.road.WorkerProcess", None)
+    with pytest.raises(error, match=message):
+        bench.compare([FAST, FAST.replace(**changes)])
+
+
+def test_two_at_once_is_one_clear_message():
+    """A second notebook is another process; it holds the same lock."""
+    code = (
+        "import time; from accel_helpers.device import measuring\n"
+        "with measuring('the other notebook'):\n    print('held', flush=True); time.sleep(20)"
+    )
+    other = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(BusyError, match=f"the other notebook in process {other.pid}"), measuring("mine", wait=0.2):
+            pass
+    finally:
+        other.kill()
+        other.wait()
+        other.stdout.close()
+    with measuring("mine", wait=5):
+        pass
+
+
+def test_stop_ends_the_run_and_its_process_at_once():
+    started = time.monotonic()
+    stop = threading.Event()
+    pids = []
+
+    def watch(progress):
+        if progress.stage == "measuring":
+            pids.extend(child.pid for child in psutil.Process().children())
+            stop.set()
+
+    with pytest.raises(StoppedError):
+        bench.measure(FAST.replace(engine="pytorch", seconds=60.0), watch=watch, stop=stop.is_set)
+    assert time.monotonic() - started < 30
+    assert pids
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def test_a_worker_that_dies_is_one_message():
+    with WorkerProcess(1) as worker:
+        os.kill(worker.pid, signal.SIGKILL)
+        with pytest.raises(MeasurementError, match="SIGKILL while it was asked to build") as caught:
+            worker.ask("build", model="tiny-cnn", plan=bench.plan_of(FAST).to_dict())
+    assert "smaller batch" in caught.value.next_step
+
+
+def test_a_crash_in_the_engine_keeps_its_traceback():
+    with WorkerProcess(1) as worker, pytest.raises(MeasurementError, match="asked to build") as caught:
+        worker.ask("build", model=3, plan=bench.plan_of(FAST).to_dict())
+    assert "Traceback" in caught.value.next_step
+
+
+def test_a_worker_ends_with_its_parent():
+    code = (
+        "import os, signal; from accel_helpers.bench.process import WorkerProcess\n"
+        "worker = WorkerProcess(1); print(worker.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    pid = int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout)
+    deadline = time.monotonic() + 10
+    while psutil.pid_exists(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not psutil.pid_exists(pid)
+
+
+def test_more_threads_than_cpus_is_said():
+    measurement = bench.measure(FAST.replace(threads=64))
+    assert any("64 threads" in reason for reason in measurement.reasons)

@@ -1,0 +1,134 @@
+"""A real Chromium on a real JupyterLab reads the baseline notebook: runs it, uses its panel, reloads, and asks nothing of the network."""
+
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from browser import lab, reader
+from papermill.iorw import load_notebook_node
+from papermill.parameterize import parameterize_notebook
+
+pytestmark = [pytest.mark.ui, pytest.mark.slow]
+
+NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+QUICK = {"model": "tiny-attention", "sequence": 32, "rounds": 6, "seconds": 0.2}
+SMALL = """import threading
+import ipywidgets
+from accel_helpers import panel
+from accel_helpers.config import RunConfig
+box = panel.explore(RunConfig(model="tiny-cnn", engine="null", rounds=6, seconds=0.1))
+thread = ipywidgets.Label("no callback yet")
+batch = next(one for row in box.children[:2] for one in row.children if hasattr(one, "largest"))
+batch.observe(lambda _: setattr(thread, "value", threading.current_thread().name), "value")
+ipywidgets.VBox([box, thread])"""
+SWEEP = "Throughput and call time over the batch size"
+
+
+@pytest.fixture
+def folders(tmp_path):
+    found = tmp_path / "notebooks", tmp_path / "home"
+    for folder in found:
+        folder.mkdir()
+    return found
+
+
+def workers():
+    return [one for one in psutil.Process().children(recursive=True) if any("bench.worker" in part for part in _words(one))]
+
+
+def _words(process):
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def plans(chart):
+    return {name: x for name, axis, x, _ in chart["series"] if axis == "y"}
+
+
+def test_a_reader_explores_the_baseline(folders):
+    root, home = folders
+    notebook = parameterize_notebook(load_notebook_node(str(NOTEBOOKS / "01_baseline.ipynb")), QUICK)
+    nbformat.write(notebook, root / "01_baseline.ipynb")
+    with lab(root, home) as (address, token), reader(address, token, "01_baseline.ipynb") as one:
+        one.run_all()
+        assert one.errors() == []
+        one.panel()
+        first = one.wait_for_title(SWEEP)
+        assert list(plans(first)) == ["pytorch fp32 cpu"]
+        assert first["marks"] >= 2 * len(plans(first)["pytorch fp32 cpu"])
+        changes_precision_and_batch(one)
+        meets_an_option_that_cannot_run(one)
+        stops_a_run(one)
+        finds_everything_after_a_reload(one)
+        found = Axe().run(one.page, context={"include": [[".jp-OutputArea-output"]]}).response["violations"]
+        assert [(v["id"], [node["html"][:200] for node in v["nodes"]]) for v in found if v["impact"] in ("serious", "critical")] == []
+        assert one.hosts - {None} == {"127.0.0.1"}
+        assert one.failures == []
+
+
+def changes_precision_and_batch(one):
+    one.panel().get_by_label("Precision").select_option("bf16")
+    one.wait_for_title("Rounds so far")
+    assert "P50" in one.wait_for_status(r"bf16 cpu b1: P50")
+    assert plans(one.wait_for_title(SWEEP))["pytorch bf16 cpu"] == [1]
+    slider = one.panel().get_by_label("Batch slider")
+    slider.focus()
+    for _ in range(2):
+        one.page.keyboard.press("ArrowRight")
+    one.wait_for_status(r"bf16 cpu b3: P50")
+    chart = one.wait_for_title(SWEEP)
+    assert plans(chart)["pytorch bf16 cpu"][-1] == 3
+    assert chart["marks"] > 2 * len(plans(chart)["pytorch fp32 cpu"])
+    assert one.panel().get_by_role("spinbutton", name="Batch").input_value() == "3"
+
+
+def meets_an_option_that_cannot_run(one):
+    before = one.chart()
+    precision = one.panel().get_by_label("Precision")
+    reasoned = next(text for text in precision.locator("option").all_inner_texts() if text.startswith("tf32 — "))
+    precision.select_option(reasoned)
+    said = one.wait_for_status("tf32 cpu b3 cannot run here")
+    assert reasoned.removeprefix("tf32 — ").rstrip(" .…")[:60] in said
+    assert one.panel().get_by_role("button", name="Stop").is_disabled()
+    assert one.chart() == before
+
+
+def stops_a_run(one):
+    one.panel().get_by_label("Precision").select_option("fp32")
+    one.wait_for_status(r"fp32 cpu b3: (building|loading)")
+    one.panel().get_by_role("button", name="Stop").click()
+    assert one.wait_for_status(r"^Stopped\.", timeout=5)
+    one.page.wait_for_timeout(1500)
+    assert workers() == []
+    assert 3 not in plans(one.chart())["pytorch fp32 cpu"]
+
+
+def finds_everything_after_a_reload(one):
+    before = one.chart()
+    one.save()
+    one.page.reload(wait_until="domcontentloaded")
+    one.wait_until_ready()
+    one.page.locator(".accel-panel .js-plotly-plot .main-svg").first.wait_for()
+    assert one.wait_for_title(SWEEP) == before
+    assert one.status().startswith("Stopped.")
+    assert one.panel().get_by_role("spinbutton", name="Batch").input_value() == "3"
+
+
+def test_the_panel_works_when_callbacks_share_the_main_thread(folders):
+    root, home = folders
+    cell = nbformat.v4.new_code_cell(SMALL)
+    spec = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell], metadata=spec), root / "small.ipynb")
+    with lab(root, home, subshells=False) as (address, token), reader(address, token, "small.ipynb") as one:
+        one.run_all()
+        one.wait_for_title("Rounds so far")
+        box = one.panel().get_by_role("spinbutton", name="Batch")
+        box.fill("5")
+        box.press("Enter")
+        one.wait_for_status("null fp32 cpu b5: P50")
+        assert plans(one.wait_for_title(SWEEP)) == {"null fp32 cpu": [5]}
+        assert one.page.locator(".jp-OutputArea .widget-label").last.inner_text() == "MainThread"
