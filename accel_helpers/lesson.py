@@ -74,7 +74,7 @@ def _distance(guessed: Any, actual: Any) -> str:
     factor = max(actual / guessed, guessed / actual)
     if factor <= CLOSE:
         return "close"
-    return f"{factor:.2g} times what you guessed" if actual > guessed else f"one part in {factor:.2g} of what you guessed"
+    return f"the guess was {factor:.2g} times too {'low' if actual > guessed else 'high'}"
 
 
 def _said(value: float | str, unit: str) -> str:
@@ -106,8 +106,21 @@ def score(measurement: Measurement) -> None:
     display(Markdown(f"{said}."))
 
 
-def check(function: Callable[..., Any], *cases: tuple[tuple[Any, ...], Any], hint: str) -> bool:
-    """Whether an exercise's function gives what each case expects. Prints "passed", or "not yet" with the hint; never raises.
+def exported(measurements: Sequence[Measurement]) -> None:
+    """Show how the ONNX file behind each engine was checked: the sizes at which it ran, and its largest error against PyTorch."""
+    rows = []
+    for one in measurements:
+        if report := one.report.get("export"):
+            sizes = ", ".join("x".join(map(str, size)) for size in report["checked"])
+            rows.append([one.plan.label, str(report["opset"]), sizes, f"{report['worst_error']:.1g}"])
+    if rows:
+        table([["Plan", "Opset", "Ran at batch x sequence", "Largest relative error"], *rows])
+    else:
+        display(Markdown("No engine of this comparison reads an exported file."))
+
+
+def check(function: Callable[..., Any], *cases: tuple[tuple[Any, ...], Any], hint: str) -> None:
+    """Say whether an exercise's function gives what each case expects: prints "passed", or "not yet" with the hint; never raises.
 
     Args:
         function: the reader's.
@@ -123,6 +136,20 @@ def check(function: Callable[..., Any], *cases: tuple[tuple[Any, ...], Any], hin
         if not right:
             call = f"{function.__name__}({', '.join(map(repr, arguments))})"
             print(f"not yet: {call} gives {answer!r}. Hint: {hint}")  # noqa: T201 - plain text is readable in every front end
-            return False
+            return
     print(f"passed: {function.__name__}")  # noqa: T201
-    return True
+
+
+def apply(function: Callable[..., Any], *arguments: Any, show: Callable[[Any], str] = str) -> None:
+    """Use a reader's function on figures of this machine and print what it gives; before it is finished, say so and go on.
+
+    Args:
+        function: an exercise's.
+        arguments: what to call it with.
+        show: how its answer is written.
+    """
+    try:
+        text = f"{function.__name__} gives {show(function(*arguments))}"
+    except Exception:  # a half-written function may raise or answer anything, None to begin with
+        text = f"{function.__name__} gives nothing yet: finish the exercise above"
+    print(text)  # noqa: T201

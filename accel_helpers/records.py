@@ -36,7 +36,7 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, with the schema version and the record's kind."""
-        return {"schema": SCHEMA, "kind": type(self).__name__, **_adapter(type(self)).dump_python(self, mode="json")}
+        return {"schema": SCHEMA, "kind": type(self).__name__, **_adapter(cast(Any, type(self))).dump_python(self, mode="json")}
 
     def to_json(self) -> str:
         """:meth:`to_dict` as text with sorted keys."""
@@ -243,9 +243,8 @@ class Measurement(Record):
 
     @property
     def throughput(self) -> Estimate:
-        """Items per second: items over elapsed time, round by round."""
-        rate = log_centre([self.plan.batch * len(one.wall) / sum(one.wall) for one in self.rounds])
-        return Estimate(self.plan.batch * len(self.samples) / sum(self.samples), rate.low, rate.high)
+        """Items per second: centre of the rounds' items over elapsed time."""
+        return log_centre([self.plan.batch * len(one.wall) / sum(one.wall) for one in self.rounds])
 
     @property
     def cpu_time(self) -> Estimate:

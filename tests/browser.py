@@ -32,6 +32,12 @@ _SETTINGS = {
     "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
     "@jupyterlab/docmanager-extension/plugin": {"autosave": False},
 }
+_CHART = """(() => {
+    const graph = document.querySelector('.accel-panel .js-plotly-plot');
+    if (!graph?.layout) return null;
+    const series = graph.data.map(({name, yaxis, x, y}) => ({name, axis: yaxis ?? 'y', x: Array.from(x ?? []), y: Array.from(y ?? [])}));
+    return {title: graph.layout.title?.text, series, points: graph.querySelectorAll('.scatterlayer .point').length};
+})"""
 
 
 def chromium():
@@ -135,24 +141,23 @@ class Reader:
         )
 
     def run_all(self, timeout=90):
-        """Run every cell from the menu and wait for the last."""
+        """Run every cell from the menu and wait for the last; a cell that fails fails the test."""
         self.page.click(".jp-Notebook .jp-Cell >> nth=0")
         self.page.get_by_role("menuitem", name="Run", exact=True).click()
         self.page.locator("li.lm-Menu-item[data-command='runmenu:run-all']").click()
         self.page.wait_for_function(
-            r"() => [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].every(prompt => /\[\d+\]/.test(prompt.innerText))",
+            r"""() => document.querySelector('.jp-Notebook').textContent.includes('Traceback (most recent call last)')
+                || [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].every(prompt => /\[\d+\]/.test(prompt.textContent))""",
             timeout=timeout * 1000,
         )
+        failed = [text for text in self.page.locator(".jp-OutputArea-output pre").all_text_contents() if "Traceback" in text]
+        assert not failed, failed[0]
 
     def save(self):
         """Save the notebook, as the reader's autosave would, and wait until it is written."""
         self.page.get_by_role("menuitem", name="File", exact=True).click()
         with self.page.expect_response(lambda answer: answer.request.method == "PUT" and "/api/contents/" in answer.url):
             self.page.locator("li.lm-Menu-item[data-command='docmanager:save']").click()
-
-    def errors(self):
-        """What cells wrote in red."""
-        return self.page.locator(".jp-OutputArea-output[data-mime-type='application/vnd.jupyter.error']").all_inner_texts()
 
     def panel(self):
         """The panel's element, scrolled into view."""
@@ -174,19 +179,32 @@ class Reader:
         return self.status()
 
     def chart(self):
-        """What plotly really holds and drew in the panel: title, series by name, and how many lines and marks are in the picture."""
-        return self.page.evaluate("""() => {
-            const graph = document.querySelector('.accel-panel .js-plotly-plot');
-            if (!graph?.layout) return null;
-            const series = graph.data.map(one => [one.name, one.yaxis ?? 'y', Array.from(one.x ?? []), Array.from(one.y ?? [])]);
-            return {title: graph.layout.title?.text, series, marks: graph.querySelectorAll('.scatterlayer .point').length};
-        }""")
+        """What plotly really holds in the panel, and how many points it drew."""
+        return self.page.evaluate(f"{_CHART}()")
 
-    def wait_for_title(self, title, timeout=40):
-        """Until the chart in the page has this title."""
+    def wait_for_chart(self, title, name, x, timeout=40):
+        """Until the panel's chart has this title, a series of this name at these places, and all its points are drawn."""
         self.page.wait_for_function(
-            "title => document.querySelector('.accel-panel .js-plotly-plot')?.layout?.title?.text === title",
-            arg=title,
+            f"""([title, name, x]) => {{
+                const found = {_CHART}();
+                return found?.title === title
+                    && found.series.some(one => one.name === name && JSON.stringify(one.x) === JSON.stringify(x))
+                    && found.points === found.series.reduce((sum, one) => sum + one.y.length, 0);
+            }}""",
+            arg=[title, name, x],
             timeout=timeout * 1000,
         )
         return self.chart()
+
+    def record(self):
+        """Begin to keep every drawing of the panel's chart; :meth:`drawings` gives them."""
+        self.page.evaluate(
+            f"""() => {{
+                window.drawings = [];
+                document.querySelector('.accel-panel .js-plotly-plot').on('plotly_afterplot', () => window.drawings.push({_CHART}()));
+            }}"""
+        )
+
+    def drawings(self):
+        """What was drawn since :meth:`record`, in order."""
+        return self.page.evaluate("window.drawings")

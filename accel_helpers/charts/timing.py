@@ -31,7 +31,7 @@ def latency(measurement: Measurement) -> Chart:
     traces = [
         _dots("First call", [1], early[:1], factor, PALETTE[1], "diamond", 9),
         _dots("Warm-up", list(range(2, begin)), early[1:], factor, QUIET, "circle-open", 6),
-        _dots("Timed calls", numbers, drawn, factor, PALETTE[0], "circle", 4, opacity=0.6, **timed),
+        _dots("Timed calls", numbers, drawn, factor, PALETTE[0], "circle", 6 if len(drawn) <= 300 else 4, opacity=0.6, **timed),
         *(line.update(timed) for line in _lines(p50, percentiles, (begin, end), factor)),
     ]
     title = {"text": f"Call time ({unit})"}

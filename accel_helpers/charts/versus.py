@@ -205,6 +205,7 @@ def _comparison_words(names: Sequence[str], pairs: Sequence[tuple[Measurement, M
     said = [
         f"{name} is {verdict.word} by wall time, {ratio(verdict.speedup)}, and {verdict.cpu_word} by CPU time, "
         f"{ratio(verdict.cpu_speedup)} (95 % intervals, n = {counted(len(verdict.wall), 'paired round')}, {verdict.status})."
+        + (" An INVALID comparison is no result." if verdict.status == "INVALID" else "")
         for name, verdict in zip(names, verdicts, strict=True)
     ]
     if len(said) <= 3:

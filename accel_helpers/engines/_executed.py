@@ -33,7 +33,7 @@ def executed(operators: Counter[tuple[str, str]], plan: Plan, reason: str) -> di
         reason: why an operator stays in another type, for this engine.
 
     Returns:
-        ``types``: type -> operators that ran in it; ``kept``: operator -> type, count and reason.
+        ``types``: type -> operators that ran in it; ``kept``: operator and type -> how often and why.
 
     Raises:
         UnsupportedError: no matrix product or convolution ran in the type asked for, or FP32 was asked for and one ran in less.
@@ -55,6 +55,5 @@ def executed(operators: Counter[tuple[str, str]], plan: Plan, reason: str) -> di
     for (operator, kind), count in sorted(counts.items()):
         types[kind] += count
         if kind != plan.precision:
-            kept[operator] = f"{count} in {kind}: {reason}"
+            kept[f"{operator} in {kind}"] = f"{count} times: {reason}"
     return {"types": dict(types), "kept": kept}
-

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,32 +14,32 @@ from accel_helpers.models import Model
 from accel_helpers.records import Plan
 
 Shapes = tuple[tuple[int, ...], ...]
+_FLUFF = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |/onnxruntime_src/\S+ ")
 
 
-@dataclass(frozen=True)
 class Signature:
-    """What a model reads. ``inputs`` maps each name to its dtype and shape: a number where an axis is fixed, its name where it is open."""
+    """What a model reads, taken from its example inputs at the plan's sizes.
 
-    model: str
-    inputs: Mapping[str, tuple[np.dtype[Any], tuple[int | str, ...]]]
-    planned: Shapes  # of each input, at the plan's batch and sequence length
+    ``inputs`` maps each name to its dtype and shape: a number where an axis is fixed, its name where it is open. ``planned`` holds the
+    shape of each input at the plan's batch and sequence length.
+    """
 
-    @classmethod
-    def of(cls, model: Model, plan: Plan) -> Signature:
-        """Read from the model's example inputs."""
-        inputs: dict[str, tuple[np.dtype[Any], tuple[int | str, ...]]] = {}
+    def __init__(self, model: Model, plan: Plan) -> None:
+        self._model = model
+        self._longest = plan.sequence
+        self.inputs: dict[str, tuple[np.dtype[Any], tuple[int | str, ...]]] = {}
         planned = []
         for name, array in model.example(1, plan.sequence, 0).items():
             axes = model.axes.get(name, {})
-            inputs[name] = (array.dtype, tuple(axes.get(axis, size) for axis, size in enumerate(array.shape)))
+            self.inputs[name] = (array.dtype, tuple(axes.get(axis, size) for axis, size in enumerate(array.shape)))
             planned.append((plan.batch, *array.shape[1:]))
-        return cls(model.name, inputs, tuple(planned))
+        self.planned: Shapes = tuple(planned)
 
     def check(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The same arrays in the model's order, C-contiguous.
 
         Raises:
-            ModelError: a name, dtype or shape that the model does not read.
+            ModelError: a name, dtype or shape that the model does not read, or a sequence longer than it can.
         """
         if inputs.keys() != self.inputs.keys():
             raise self._refused(f"inputs named {', '.join(map(str, inputs)) or 'nothing'}")
@@ -58,11 +58,16 @@ class Signature:
                 if size != wanted or size == 0:
                     raise self._refused(f"{name} of shape {array.shape}")
             checked[name] = np.ascontiguousarray(array)
+        if sizes.get("sequence", 0) > self._longest:
+            self._model.example(1, sizes["sequence"], 0)  # raises where the model reads none so long; OpenVINO would answer
+            self._longest = sizes["sequence"]
         return checked
 
     def _refused(self, given: str) -> ModelError:
         expected = "; ".join(f"{name} {dtype} ({', '.join(map(str, shape))})" for name, (dtype, shape) in self.inputs.items())
-        return ModelError(f"{self.model} was given {given}.", f"It reads NumPy arrays: {expected}; an open axis has one size, at least 1.")
+        return ModelError(
+            f"{self._model.name} was given {given}.", f"It reads NumPy arrays: {expected}; an open axis has one size, at least 1."
+        )
 
 
 def closed(model: str) -> ArtifactError:
@@ -80,5 +85,6 @@ def refused(model: str, engine: str, error: Exception) -> ModelError:
 
 def first_line(error: Exception) -> str:
     """The part of a framework's error that a person can read: its type and the first line that says something."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"[:400].rstrip(".:")
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("Exception from ")]
+    line = _FLUFF.sub("", lines[0]) if lines else "no message"
+    return f"{type(error).__name__}: {line}"[:400].rstrip(".:")

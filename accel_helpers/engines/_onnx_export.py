@@ -1,4 +1,4 @@
-"""A model as an ONNX file with open axes: exported once, run against PyTorch at several sizes, kept, and shared by the engines that read it."""
+"""A model as an ONNX file with open axes: exported once, compared with PyTorch at several sizes, kept for all engines that read it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from filelock import FileLock
 
 from accel_helpers.device import store_root, usable_cpus
 from accel_helpers.engine import Array
-from accel_helpers.engines._inputs import first_line
+from accel_helpers.engines._inputs import first_line, refused
 from accel_helpers.engines.pytorch import named
-from accel_helpers.errors import ArtifactError, ModelError, UnsupportedError
+from accel_helpers.errors import ModelError, UnsupportedError
 from accel_helpers.models import Model
 
 OPSET = 20
@@ -49,8 +49,7 @@ def export(model: Model, out: Path) -> dict[str, Any]:
         ModelError: the model cannot be exported, an axis that should be open is fixed, or outputs differ; the message names where.
         UnsupportedError: the model holds an operator that ONNX or ONNX Runtime lacks.
     """
-    origin = f"{version('torch')}-opset{OPSET}" if model.build else "own"
-    kept = store_root() / "onnx" / f"{model.fingerprint[:16]}-{origin}"
+    kept = store_root() / "onnx" / f"{model.fingerprint[:16]}-{_origin() if model.build else 'own'}"
     kept.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(kept.with_name(f"{kept.name}.lock")):
         report = _intact(kept)
@@ -59,6 +58,12 @@ def export(model: Model, out: Path) -> dict[str, Any]:
         for name in report["files"]:
             shutil.copyfile(kept / name, out / name)
     return report
+
+
+def _origin() -> str:
+    """What else than the model decides an exported graph: the network's library and the exporter."""
+    others = hashlib.sha256("|".join(version(name) for name in ("transformers", "onnxscript")).encode()).hexdigest()
+    return f"{version('torch')}-opset{OPSET}-{others[:8]}"
 
 
 def _intact(folder: Path) -> dict[str, Any] | None:
@@ -81,10 +86,7 @@ def _digest(path: Path) -> str:
 def _made(model: Model, kept: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=kept.parent, prefix="part-") as part:
         folder = Path(part)
-        if model.build is not None:
-            worst = _from_network(model, model.build().eval(), folder / FILE)
-        else:
-            worst = _from_file(model, folder / FILE)
+        worst = _from_network(model, model.build().eval(), folder / FILE) if model.build else _from_file(model, folder / FILE)
         files = sorted(one.name for one in folder.iterdir())
         report = {"files": files, "opset": _opset(folder / FILE), "checked": [list(size) for size in _sizes(model)], "worst_error": worst}
         digests = {name: _digest(folder / name) for name in files}
@@ -99,13 +101,18 @@ def _made(model: Model, kept: Path) -> dict[str, Any]:
 def _from_network(model: Model, network: Any, path: Path) -> float:
     import torch
 
-    unknown = model.axes.keys() - {*model.example(1, CHECKED_SEQUENCES[0], 0), *model.outputs}
-    if unknown:
-        raise ModelError(
-            f"{model.name} names open axes of {sorted(unknown)[0]!r}, which is no input or output of it, so that axis would be fixed.",
-            f"Correct the name in Model.axes: inputs and outputs are {', '.join([*model.example(1, CHECKED_SEQUENCES[0], 0), *model.outputs])}.",
-        )
-    inputs = {name: torch.from_numpy(array) for name, array in model.example(2, CHECKED_SEQUENCES[0], 0).items()}
+    example = model.example(2, CHECKED_SEQUENCES[0], 0)
+    _check_names(model, list(example))
+    def answer(sample: dict[str, Array]) -> Mapping[str, Array]:
+        try:
+            with torch.inference_mode():
+                result = network(**{name: torch.from_numpy(array) for name, array in sample.items()})
+        except Exception as error:  # a network may raise anything
+            raise refused(model.name, "PyTorch", error) from error
+        return {name: value.numpy() for name, value in named(result, model).items()}
+
+    answer(example)
+    inputs = {name: torch.from_numpy(array) for name, array in example.items()}
     try:
         with _quiet():
             torch.onnx.export(
@@ -123,25 +130,35 @@ def _from_network(model: Model, network: Any, path: Path) -> float:
         raise _not_exported(model, error) from error
     _check_axes(model, path)
 
-    def answer(sample: dict[str, Array]) -> Mapping[str, Array]:
-        with torch.inference_mode():
-            result = named(network(**{name: torch.from_numpy(array) for name, array in sample.items()}), model)
-        return {name: value.numpy() for name, value in result.items()}
-
     return _compared(model, path, answer)
 
 
+def _check_names(model: Model, inputs: list[str]) -> None:
+    """A mistyped name would leave its axis fixed, and the exporter would only warn."""
+    known = [*inputs, *model.outputs]
+    if unknown := sorted(model.axes.keys() - set(known)):
+        raise ModelError(
+            f"{model.name} names open axes of {unknown[0]!r}, which is no input or output of it, so its axis would be fixed.",
+            f"Correct the name in Model.axes: inputs and outputs are {', '.join(known)}.",
+        )
+    for name in known:
+        if 0 not in model.axes.get(name, {}):
+            raise ModelError(
+                f"{model.name} does not name axis 0 of {name!r}, so its batch would be fixed.",
+                f"Add {{{name!r}: {{0: 'batch'}}}} to Model.axes.",
+            )
+
+
 def _from_file(model: Model, path: Path) -> float:
-    """Copy the reader's file and its weights, which lie in the same folder; ``Model`` of an ONNX file has been refused otherwise."""
+    """The reader's file with its weights gathered in one file beside it, wherever below its folder they were."""
     import onnx
-    from onnx.external_data_helper import _get_all_tensors, uses_external_data
 
     if model.onnx is None:
         raise ModelError(f"{model.name} has neither a network nor an ONNX file.", "Give Model.build or Model.onnx.")
-    shutil.copyfile(model.onnx, path)
-    tensors = _get_all_tensors(onnx.load(path, load_external_data=False))
-    for place in {entry.value for one in tensors if uses_external_data(one) for entry in one.external_data if entry.key == "location"}:
-        shutil.copyfile(model.onnx.parent / Path(place).name, path.parent / Path(place).name)
+    try:
+        onnx.save(onnx.load(model.onnx), path, save_as_external_data=True, location=f"{FILE}.data")
+    except Exception as error:  # protobuf's, onnx's and the file system's errors share no base class
+        raise ModelError(f"{model.name} cannot be read: {first_line(error)}.", "Export it again, with its weights beside it.") from error
     return _compared(model, path, None)
 
 
@@ -163,15 +180,14 @@ def _not_exported(model: Model, error: Exception) -> ModelError:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """The exporter prints, logs missing optional packages, and warns about its own deprecations and shared axis names."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        logging.disable(before)
 
 
 def _opset(path: Path) -> int:
@@ -250,21 +266,23 @@ def _session(model: Model, path: Path) -> Any:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = usable_cpus()
-    options.log_severity_level = 4
+    options.log_severity_level = 4  # what it would log is raised
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's errors share no base class
-        raise unreadable(model, error) from error
+        raise lacking(model, error) or ModelError(
+            f"The ONNX graph of {model.name} does not load: {first_line(error)}.", "Check it with onnx.checker, and export it again."
+        ) from error
 
 
-def unreadable(model: Model, error: Exception) -> UnsupportedError | ArtifactError:
-    """ONNX Runtime's error at loading a graph: an operator it lacks, or a file that is none."""
-    text = str(error)
-    missing = re.search(r"No Op registered for (\S+)|(\S+?)\(-?\d+\) is not a registered|implementation for (\S+?)\(\d+\)", text)
-    if missing:
-        operator = next(group for group in missing.groups() if group)
-        return UnsupportedError(
-            f"ONNX Runtime has no operator {operator}, which {model.name} holds.", "Export it with standard operators, or try engine=openvino."
-        )
-    return ArtifactError(f"The ONNX file of {model.name} cannot be read: {first_line(error)}.", "Build it again.")
+def lacking(model: Model, error: Exception) -> UnsupportedError | None:
+    """What to raise where ONNX Runtime refused a graph for an operator it lacks; None where the reason is another one."""
+    patterns = r"No Op registered for (\S+)|(\S+?)\(-?\d+\) is not a registered|implementation for (\S+?)\(\d+\)"
+    found = re.search(patterns, str(error))
+    if not found:
+        return None
+    operator = next(group for group in found.groups() if group)
+    return UnsupportedError(
+        f"ONNX Runtime has no operator {operator}, which {model.name} holds.", "Export the model with standard operators only."
+    )

@@ -11,7 +11,7 @@ import sys
 import types
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 from accel_helpers.device import store_root
 from accel_helpers.engine import Support
 from accel_helpers.engines._executed import executed
-from accel_helpers.engines._inputs import Shapes, closed
+from accel_helpers.engines._inputs import Shapes
 from accel_helpers.engines.pytorch import PyTorch, TorchSession, loaded
 from accel_helpers.errors import UnsupportedError
 from accel_helpers.models import Model
@@ -77,8 +77,8 @@ class CompiledSession(TorchSession):
                 result = call(**placed)
             except FailOnRecompileLimitHit:
                 raise UnsupportedError(
-                    f"torch.compile gave up on {self._model.name} after {self._programs.total()} programs, {self._compiling} being one shape "
-                    "too many; it would run eagerly from here on.",
+                    f"torch.compile gave up on {self._model.name} after {self._programs.total()} programs, one before {self._compiling}; "
+                    "it would run eagerly from here on.",
                     "The network asks for a program for each of its input sizes: keep to fewer sizes, or choose engine=pytorch.",
                 ) from None
         self._called.add(shapes)

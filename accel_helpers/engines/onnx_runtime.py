@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from accel_helpers.engine import YES, Array, Built, Engine, Session, Support
+from accel_helpers.engine import Array, Built, Engine, Session, Support
 from accel_helpers.engines import _hardware, _onnx_export
 from accel_helpers.engines._executed import executed
-from accel_helpers.engines._inputs import Signature, closed, refused
+from accel_helpers.engines._inputs import Signature, closed, first_line, refused
 from accel_helpers.errors import ArtifactError, UnsupportedError
 from accel_helpers.models import Model
 from accel_helpers.records import Environment, Plan
@@ -33,7 +33,7 @@ class OnnxRuntimeSession(Session):
 
     def __init__(self, model: Model, plan: Plan, folder: Path) -> None:
         self._model, self._plan = model, plan
-        self._signature = Signature.of(model, plan)
+        self._signature = Signature(model, plan)
         try:
             self._executed: dict[str, Any] = json.loads((folder / _EXECUTED).read_text())
         except (OSError, ValueError) as error:
@@ -138,7 +138,7 @@ def open_session(model: Model, plan: Plan, path: Path, profile: Path | None = No
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = plan.threads
     options.inter_op_num_threads = 1
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # what it would log is raised
     # Threads that spin after a call take the CPUs from whatever runs next: PyTorch's operators become tens of times slower.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if profile is not None:
@@ -148,7 +148,9 @@ def open_session(model: Model, plan: Plan, path: Path, profile: Path | None = No
     try:
         session = onnxruntime.InferenceSession(path, options, providers=[(wanted, settings)])
     except Exception as error:  # ONNX Runtime's errors share no base class
-        raise _onnx_export.unreadable(model, error) from error
+        raise _onnx_export.lacking(model, error) or ArtifactError(
+            f"{path.name} of {model.name} cannot be loaded: {first_line(error)}.", "Build the artifact again."
+        ) from error
     if (first := session.get_providers()[0]) != wanted:
         raise _other_provider(wanted, first)
     return session

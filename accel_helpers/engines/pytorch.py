@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-
 from accel_helpers.engine import Array, Built, Engine, Session, Support
 from accel_helpers.engines import _hardware
 from accel_helpers.engines._executed import executed
@@ -32,7 +31,7 @@ class TorchSession(Session):
 
         self._torch, self._model, self._plan = torch, model, plan
         self._network: Any = network
-        self._signature = Signature.of(model, plan)
+        self._signature = Signature(model, plan)
         self._dtype = getattr(torch, _DTYPES[plan.precision])
         self._cuda = plan.device == "cuda"
         self._threads_before = torch.get_num_threads()

@@ -30,14 +30,14 @@ _CPU_NEEDS = {
 }
 """Instruction sets of which one is needed for a type to be more than emulated."""
 _GPU_SINCE = {"fp32": (0, 0), "fp16": (7, 0), "int8": (7, 5), "bf16": (8, 0), "tf32": (8, 0)}
-"""Compute capability from which tensor cores (for FP32: plain cores) know a type. NVIDIA, CUDA C++ Programming Guide, compute capabilities."""
+"""Compute capability from which tensor cores (for FP32: plain cores) know a type. NVIDIA, CUDA C++ Programming Guide."""
 
 
 @dataclass(frozen=True)
 class Limit(Record):
     """One thing measured again and again; ``samples`` are seconds of one call, empty where ``reason`` says why there is no figure."""
 
-    kind: Kind
+    what: Kind
     precision: str  # of a matrix product; otherwise empty
     device: str
     threads: int
@@ -73,7 +73,7 @@ class Ceilings(Record):
         Raises:
             UnsupportedError: there is no figure; the message says why.
         """
-        found = [one for one in self.limits if (one.kind, one.precision, one.device) == (kind, precision, device)]
+        found = [one for one in self.limits if (one.what, one.precision, one.device) == (kind, precision, device)]
         counts = {one.threads for one in found}
         most = min((count for count in counts if count >= threads > 0), default=max(counts, default=0))
         measured = [one for one in found if one.samples and one.threads <= most]
@@ -172,7 +172,7 @@ def bound(measured: Ceilings, flops: float, bytes_moved: float, precision: str, 
 def share(
     measured: Ceilings, flops: float, bytes_moved: float, precision: str, seconds: float, device: str = "cpu", threads: int = 0
 ) -> float:
-    """Which part of the machine's ceiling a call of ``seconds`` reaches: 1 is all of it; 1 / share bounds any further speed-up in that type.
+    """Which part of the ceiling a call of ``seconds`` reaches: 1 is all of it; 1 / share bounds any further speed-up in that type.
 
     Raises:
         UnsupportedError: there is no ceiling for that type.

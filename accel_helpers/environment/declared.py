@@ -61,4 +61,4 @@ def declared() -> Declared:
     except importlib.metadata.PackageNotFoundError:
         return Declared("", (), ())
     requires, extras = metadata.get_all("Requires-Dist") or (), metadata.get_all("Provides-Extra") or ()
-    return Declared(metadata.get("Requires-Python") or "", tuple(requires), tuple(extras))
+    return Declared(",".join(metadata.get_all("Requires-Python") or ()), tuple(requires), tuple(extras))

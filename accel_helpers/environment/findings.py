@@ -91,7 +91,7 @@ def _threads(environment: Environment, _: Declared) -> Iterator[Finding]:
 def _memory(environment: Environment, _: Declared) -> Iterator[Finding]:
     if environment.memory_bytes < SMALL_MEMORY:
         what = f"This process may use {environment.memory_bytes / 2**30:.1f} GiB of memory."
-        why = "A comparison keeps each engine in a process of its own, about 1 GiB each. Compare fewer plans at once, or close other programs."
+        why = "A comparison keeps each engine in a process of its own, about 1 GiB each. Compare fewer plans at once, or close programs."
         yield Finding("warning", what, why)
 
 

@@ -25,7 +25,7 @@ def _gpu(environment: Environment, _: Declared) -> Iterator[Finding]:
         size = f"{gpu.memory_bytes / 2**30:.0f} GiB"
         yield Finding("ok", f"{gpu.name}: compute capability {gpu.compute_capability}, {size}, driver {gpu.driver}.")
     if trouble := environment.tools.get("nvidia driver"):
-        why = "Until it answers, everything runs on the CPU. After a driver update, its library and the kernel's module differ until a restart."
+        why = "Until it answers, everything runs on the CPU. After an update, its library and its kernel module differ until a restart."
         yield Finding("problem", f"An NVIDIA driver is installed and does not answer: {trouble}.", why, "nvidia-smi")
     elif not environment.gpus:
         builds = "TensorRT-RTX still builds engines here; running them takes a GPU. " if "tensorrt-rtx" in environment.packages else ""
@@ -69,7 +69,7 @@ def _torch_build(environment: Environment, declared: Declared) -> Iterator[Findi
         least = MINIMUM_CAPABILITY.get(int(environment.cuda.split(".")[0]), (7, 5))
         for gpu in environment.gpus:
             if capability(gpu.compute_capability) < least:
-                why = f"CUDA {environment.cuda} compiles for {least[0]}.{least[1]} and newer. Install a PyTorch that is built for an older CUDA."
+                why = f"CUDA {environment.cuda} compiles for {least[0]}.{least[1]} and newer. Install a PyTorch built for an older CUDA."
                 yield Finding("problem", f"PyTorch holds no code for {gpu.name} (compute capability {gpu.compute_capability}).", why)
 
 

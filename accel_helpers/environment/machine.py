@@ -63,10 +63,10 @@ _WINDOWS_FLAGS = {40: "avx2", 41: "avx512f", 19: "neon", 43: "asimddp"}  # PF_â€
 @cache
 def describe() -> Environment:
     """This machine and its software, read once per process in well under half a second. Never raises."""
-    name, flags = _answer(_processor, ("", frozenset()))
-    gpus, trouble = _answer(_gpus, ((), ""))
-    packages = {name: version for name in PACKAGES if (version := _answer(lambda name=name: _version(name), ""))}
-    tools = {**_answer(_tools, {}), **({"nvidia driver": trouble} if trouble else {})}
+    name, flags = _answer(_processor, ("", frozenset[str]()))
+    gpus, trouble = _answer(_gpus, (tuple[Gpu, ...](), ""))
+    packages = {package: version for package in PACKAGES if (version := _version(package))}
+    tools = {**_answer(_tools, dict[str, str]()), **({"nvidia driver": trouble} if trouble else {})}
     return Environment(
         cpu=name or platform.machine() or "unknown processor",
         isa=tuple(one for one in ISA if one in flags),
@@ -160,10 +160,7 @@ def _text(value: str | bytes) -> str:
 
 
 def _version(name: str) -> str:
-    try:
-        return str(importlib.metadata.version(name) or "")
-    except importlib.metadata.PackageNotFoundError:
-        return ""
+    return _answer(lambda: str(importlib.metadata.version(name) or ""), "")  # metadata without a version gives None
 
 
 def _torch_cuda() -> str:

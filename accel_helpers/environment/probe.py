@@ -66,14 +66,14 @@ def probes_of(limit: Limit, size: int) -> Iterator[Probe]:
     import torch
 
     wait = torch.cuda.synchronize if limit.device == "cuda" else lambda: None
-    if limit.kind == "dispatch":
+    if limit.what == "dispatch":
         one = torch.zeros(1, device=limit.device)
         probes = iter([Probe(replace(limit, work=1, size=1), lambda: torch.add(one, one, out=one), wait, OPERATORS)])
-    elif limit.kind == "gemm":
+    elif limit.what == "gemm":
         probes = _products(torch, limit, wait)
     else:
         source = torch.ones(size // 4, device=limit.device)
-        if limit.kind == "copy":
+        if limit.what == "copy":
             target = torch.empty_like(source)
             probes = iter([Probe(replace(limit, work=2 * size, size=size), lambda: target.copy_(source), wait)])
         else:
@@ -114,12 +114,12 @@ def judged(limits: list[Limit]) -> list[Limit]:
     """Refuse the figure of a type that is far slower than FP32 on the same threads: the library lacks a kernel, the hardware does not."""
     answer = []
     for one in limits:
-        same = [other for other in limits if (other.kind, other.device, other.threads) == ("gemm", one.device, one.threads)]
+        same = [other for other in limits if (other.what, other.device, other.threads) == ("gemm", one.device, one.threads)]
         plain = max((other.best for other in same if other.precision == "fp32"), default=0.0)
         fastest = max((other.best for other in same if other.precision == one.precision), default=0.0)
-        if one.kind == "gemm" and fastest < plain / 2:
+        if one.what == "gemm" and fastest < plain / 2:
             reason = f"this PyTorch has no fast {one.precision.upper()} product here: it runs at {fastest / plain:.0%} of FP32's rate"
-            one = replace(one, samples=(), reason=reason)  # noqa: PLW2901
+            one = replace(one, samples=(), reason=reason)
         answer.append(one)
     return answer
 

@@ -167,8 +167,8 @@ class Panel:
                 live.layout.update(figure.layout.to_plotly_json(), overwrite=True)
         else:
             live.data = ()
-            live.layout = figure.layout
             live.add_traces(figure.data)
+            live.layout = figure.layout
         if store or not same:
             live._repr_mimebundle_()  # updates travel as messages; this stores their sum, without which a reloaded page shows no chart
 

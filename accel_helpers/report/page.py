@@ -94,7 +94,7 @@ def page(title: str, lead: str, parts: Sequence[Part]) -> str:
 <main>
 {sections}
 </main>
-<footer class="quiet">All figures carry 95 % intervals. This file is complete: it opens offline and sends nothing.</footer>
+<footer class="quiet">Brackets hold 95 % intervals. This file is complete: it opens offline and sends nothing.</footer>
 <script>{plotly}</script>
 <script>{_DRAW}</script>
 </body>

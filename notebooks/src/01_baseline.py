@@ -23,7 +23,7 @@ seed: int = 0
 # %%
 from pathlib import Path
 
-from accel_helpers import bench, charts, environment, lesson, panel, profiling
+from accel_helpers import bench, charts, claims, environment, lesson, panel, profiling
 from accel_helpers.config import RunConfig
 
 config = RunConfig.from_namespace(globals())
@@ -48,7 +48,8 @@ guess = lesson.predict("How many times too fast does a call look when the clock 
 # %%
 launch = profiling.launch(config)
 lesson.reveal(guess, launch.factor)
-print(f"{launch.how}: {charts.seconds(launch.started_median)} until it returned, {charts.seconds(launch.finished_median)} until it was done")
+returned, done = charts.seconds(launch.started_median), charts.seconds(launch.finished_median)
+print(f"{launch.how}: {returned} until a call returned, {done} until its work was done")
 
 # %% [markdown]
 # From here on every time is taken after the device has finished. How that is checked: `device finished` and `outputs` stand among the checks
@@ -82,7 +83,7 @@ lesson.reveal(guess, single.first_call / single.p50.value)
 # It holds if the first call takes at least one and a half times the median.
 
 # %%
-lesson.first_call(single)
+lesson.claim(claims.first_call(single))
 
 # %% [markdown]
 # ### Is it right?
@@ -91,7 +92,7 @@ lesson.first_call(single)
 # judged by its distance from it.
 
 # %%
-lesson.reproduces(single)
+lesson.score(single)
 
 # %% [markdown]
 # ## Scenario B: growing batches
@@ -125,17 +126,17 @@ def knee(batches, rates):
     ### STUB
     return None  # one line: the first batch whose rate is at least 0.9 * max(rates)
     ### SOLUTION
-    return next(batch for batch, rate in zip(batches, rates) if rate >= 0.9 * max(rates))
+    return next(batch for batch, rate in zip(batches, rates, strict=True) if rate >= 0.9 * max(rates))
     ### END
 
 
-lesson.check(knee, (([1, 2, 4, 8], [10, 19, 30, 31]), 4), (([1, 2], [10, 10.5]), 1), hint="the first batch that is good enough, not the best one")
+lesson.check(knee, (([1, 2, 4], [10, 30, 31]), 2), (([1, 2], [10, 10.5]), 1), hint="the first that is good enough, not the best")
 
 # %% [markdown]
 # Your knee for this model on this machine:
 
 # %%
-knee(batches, [one.throughput.value for one in sweep.measurements])
+lesson.apply(knee, batches, [one.throughput.value for one in sweep.measurements])
 
 # %% [markdown]
 # ### Claim C7: throughput rises almost linearly with the batch up to a knee, and latency rises with it
@@ -144,7 +145,7 @@ knee(batches, [one.throughput.value for one in sweep.measurements])
 # are already busy at batch 1 has no idle units for a second item; a large GPU has thousands.
 
 # %%
-lesson.batch_growth(sweep)
+lesson.claim(claims.batch_growth(sweep))
 
 # %% [markdown]
 # ## Where does the time go?
@@ -166,12 +167,12 @@ print(profiling.nsight(config))
 # %% [markdown]
 # ## How near is the ceiling?
 #
-# A call needs a number of multiplications and has to read every weight at least once. Divide by what this machine reached at each in its
+# A call needs a number of multiplications, and has to read every weight at least once. Divide by what this machine reached at each in its
 # best case, and you get the share of the ceiling in use. The rest bounds *every* speed-up that does the same arithmetic in the same type.
 
 # %%
-ceilings = profiling.ceilings(config)
-charts.ceiling_share(single, ceilings)
+roofs = profiling.roofs(config, environment.ceilings(seconds=2 * config.seconds))
+charts.ceiling_share(single, roofs)
 
 # %% [markdown]
 # ### Exercise: what can faster matrix products buy?
@@ -193,8 +194,8 @@ lesson.check(amdahl, ((0.5, 2), 1 / 0.75), ((0.9, 10), 1 / 0.19), ((0.0, 5), 1.0
 # With the share that the profiler saw in matrix products, and products that cost nothing at all:
 
 # %%
-print(f"matrix products take {profile.counted:.0%} of the time")
-amdahl(profile.counted, float("inf"))
+print(f"matrix products and attention take {profile.arithmetic:.0%} of the time")
+lesson.apply(amdahl, profile.arithmetic, float("inf"), show=charts.ratio)
 
 # %% [markdown]
 # ### Claim C21: a utilisation above 70 % means well optimised
@@ -202,7 +203,7 @@ amdahl(profile.counted, float("inf"))
 # Utilisation says how long *some* work ran, not how much of the hardware it used. Beside it stands the share of the ceiling.
 
 # %%
-lesson.utilisation(single, ceilings)
+lesson.claim(claims.busy_is_not_fast(single, roofs))
 
 # %% [markdown]
 # ### Reading the three patterns
@@ -216,7 +217,7 @@ lesson.utilisation(single, ceilings)
 # And this model, here:
 
 # %%
-lesson.reading(single, sweep)
+print(*profiling.reading(single, sweep), sep="\n")
 
 # %% [markdown]
 # ## Try it yourself

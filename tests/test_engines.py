@@ -1,0 +1,277 @@
+"""The contract that every engine in the folder keeps."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import small_models
+
+from accel_helpers import engines, environment, models
+from accel_helpers.accuracy import TOLERANCE, relative_error
+from accel_helpers.config import PRECISIONS
+from accel_helpers.errors import AccelError, ArtifactError, MissingPackageError, ModelError, UnsupportedError
+from accel_helpers.records import Gpu, Plan
+
+HERE = environment.describe()
+SEQUENCE, OTHER_SEQUENCE = 16, 24
+COMPUTING = [name for name in engines.names() if name != "null"]
+SUPPORTED = [(name, precision) for name in COMPUTING for precision in PRECISIONS if engines.get(name).supports(Plan(name, precision), HERE)]
+# Each program of torch.compile takes seconds to make: one model per precision there, both models elsewhere.
+CASES = [
+    (name, precision, model)
+    for name, precision in SUPPORTED
+    for model in ("tiny-cnn", "tiny-attention")
+    if name != "compiled" or (precision == "fp32") == (model == "tiny-cnn")
+]
+ONE_CASE_EACH = [next(case for case in CASES if case[0] == name) for name in COMPUTING]
+every_case = pytest.mark.parametrize("case", CASES, ids="-".join)
+every_engine = pytest.mark.parametrize("case", ONE_CASE_EACH, ids="-".join)
+
+
+def test_the_folder_holds_the_engines_of_the_first_road():
+    assert {"null", "pytorch", "compiled", "onnx_runtime", "openvino"} <= set(engines.names())
+    assert len(CASES) >= 10
+
+
+@pytest.fixture(scope="module", autouse=True)
+def store(tmp_path_factory):
+    """A store of this file's own, so that nothing exported by another version is found."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ACCEL_STORE", str(tmp_path_factory.mktemp("store")))
+        patch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+        yield
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Build once: (engine, precision, model name) -> (plan, folder, Built)."""
+    made = {}
+
+    def get(case):
+        if case not in made:
+            name, precision, model = case
+            plan, folder = Plan(name, precision, batch=2, sequence=SEQUENCE), tmp_path_factory.mktemp("-".join(case))
+            made[case] = plan, folder, engines.get(name).build(models.get(model), plan, folder)
+        return made[case]
+
+    return get
+
+
+@pytest.fixture(scope="module")
+def loaded(built):
+    """Load once: (engine, precision, model name) -> an open session."""
+    sessions = {}
+
+    def get(case):
+        if case not in sessions:
+            plan, folder, _ = built(case)
+            sessions[case] = engines.get(case[0]).load(models.get(case[2]), plan, folder)
+        return sessions[case]
+
+    yield get
+    for session in sessions.values():
+        session.close()
+
+
+@pytest.fixture(scope="module")
+def right(loaded):
+    """PyTorch eager FP32's answer: model name, inputs -> outputs."""
+    return lambda model, inputs: loaded(("pytorch", "fp32", model))(inputs)
+
+
+def sizes(model):
+    return [(1, SEQUENCE), (2, SEQUENCE), (3, SEQUENCE), (7, SEQUENCE), *([(3, OTHER_SEQUENCE)] if models.get(model).has_sequence else [])]
+
+
+@every_case
+def test_k5_outputs_match_pytorch_at_every_batch_and_another_length(case, loaded, right):
+    name, precision, model = case
+    for batch, sequence in sizes(model):
+        inputs = models.get(model).example(batch, sequence, 11)
+        outputs = loaded(case)(inputs)
+        assert list(outputs) == list(models.get(model).outputs)
+        assert all(values.dtype == np.float32 and len(values) == batch for values in outputs.values())
+        assert relative_error(outputs, right(model, inputs)) <= TOLERANCE[precision], (batch, sequence)
+
+
+def test_null_is_never_taken_for_right(tmp_path, right):
+    inputs = models.get("tiny-cnn").example(2, SEQUENCE, 0)
+    engines.get("null").build(models.get("tiny-cnn"), Plan("null"), tmp_path)
+    with engines.get("null").load(models.get("tiny-cnn"), Plan("null"), tmp_path) as session:
+        assert relative_error(session(inputs), right("tiny-cnn", inputs)) > TOLERANCE["bf16"]
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case[2] == "tiny-attention"], ids="-".join)
+def test_k18_a_padded_batch_answers_like_single_requests(case, loaded):
+    lengths = (7, 11, SEQUENCE)
+    batch = models.get("tiny-attention").example(len(lengths), SEQUENCE, 5)
+    batch["attention_mask"][:] = np.arange(SEQUENCE) < np.array(lengths)[:, None]
+    together = loaded(case)(batch)["logits"]
+    alone = [
+        loaded(case)({name: values[row : row + 1, :length] for name, values in batch.items()})["logits"] for row, length in enumerate(lengths)
+    ]
+    assert relative_error({"y": together}, {"y": np.concatenate(alone)}) <= TOLERANCE[case[1]]
+    unmasked = loaded(case)({**batch, "attention_mask": np.ones_like(batch["attention_mask"])})["logits"]
+    assert relative_error({"y": unmasked[:2]}, {"y": together[:2]}) > TOLERANCE[case[1]], "the padding must matter, or this proves nothing"
+
+
+@every_case
+def test_outputs_stay_when_the_session_runs_again(case, loaded):
+    session, model = loaded(case), models.get(case[2])
+    first, second = (session.place(model.example(2, SEQUENCE, seed)) for seed in (1, 2))
+    expected = session.fetch(session.run(first))["logits"].copy()
+    one, two = session.run(first), session.run(second)
+    outputs = session.fetch(one)
+    session.fetch(two)["logits"][:] = 0
+    session.run(second)
+    assert np.array_equal(outputs["logits"], expected)
+    outputs["logits"][:] = 0
+    assert np.array_equal(session.fetch(session.run(first))["logits"], expected)
+
+
+def test_read_only_and_strided_inputs_are_read_right(loaded, right):
+    inputs = models.get("tiny-cnn").example(3, SEQUENCE, 3)
+    expected = right("tiny-cnn", inputs)
+    odd = np.asfortranarray(inputs["pixel_values"])
+    odd.setflags(write=False)
+    for case in (case for case in CASES if case[2] == "tiny-cnn"):
+        assert relative_error(loaded(case)({"pixel_values": odd}), expected) <= TOLERANCE[case[1]], case
+
+
+def wrong_inputs():
+    ids, mask = np.ones((2, SEQUENCE), np.int64), np.ones((2, SEQUENCE), np.int64)
+    good = {"input_ids": ids, "attention_mask": mask}
+    yield "missing", {"input_ids": ids}, "attention_mask"
+    yield "unknown", {**good, "token_ids": ids}, "token_ids"
+    yield "none", {}, "nothing"
+    yield "type", {**good, "input_ids": ids.astype(np.float32)}, "float32"
+    yield "width", {**good, "input_ids": ids.astype(np.int32)}, "int32"
+    yield "rank", {**good, "attention_mask": mask[0]}, "(16,)"
+    yield "two batches", {**good, "attention_mask": mask[:1]}, "(1, 16)"
+    yield "two lengths", {**good, "attention_mask": mask[:, :9]}, "(2, 9)"
+    yield "empty", {name: values[:0] for name, values in good.items()}, "(0, 16)"
+    yield "a list", {**good, "input_ids": ids.tolist()}, "list"
+    yield "beyond the vocabulary", {**good, "input_ids": ids + 5000}, ""
+    yield "too long", {name: np.ones((1, 600), np.int64) for name in good}, "600"
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case[2] == "tiny-attention"], ids="-".join)
+def test_wrong_inputs_get_one_clear_error_and_the_session_lives_on(case, loaded):
+    session, good = loaded(case), models.get("tiny-attention").example(2, SEQUENCE, 0)
+    expected = session(good)["logits"]
+    for what, inputs, told in wrong_inputs():
+        with pytest.raises(ModelError) as caught:
+            session(inputs)
+        assert told in str(caught.value), what
+        assert caught.value.next_step, what
+        assert "\n" not in str(caught.value), what
+        assert np.array_equal(session(good)["logits"], expected), what
+
+
+@every_engine
+def test_a_fixed_axis_is_checked(case, loaded):
+    if case[2] == "tiny-cnn":
+        with pytest.raises(ModelError, match=r"shape \(2, 3, 32, 31\).*pixel_values float32 \(batch, 3, 32, 32\)"):
+            loaded(case)({"pixel_values": np.zeros((2, 3, 32, 31), np.float32)})
+
+
+@every_case
+def test_the_report_says_what_executes(case, built, loaded):
+    session, model = loaded(case), models.get(case[2])
+    session(model.example(2, SEQUENCE, 0))
+    report = session.report
+    assert report["engine_version"]
+    assert report.get("device") or report.get("provider")
+    assert report["threads"] == 1
+    assert report["types"][case[1]] > 0
+    assert set(report["types"]) <= set(PRECISIONS)
+    others = sum(count for kind, count in report["types"].items() if kind != case[1])
+    assert bool(others) == bool(report["kept"])
+    assert built(case)[2].report["types"][case[1]] > 0
+
+
+@pytest.mark.parametrize("name", engines.names())
+def test_close_twice_and_use_after_close(name, tmp_path):
+    model, plan, engine = small_models.linear(), Plan(name), engines.get(name)
+    engine.build(model, plan, tmp_path)
+    session = engine.load(model, plan, tmp_path)
+    placed = session.place(model.example(1, 1, 0))
+    session.close()
+    session.close()
+    with pytest.raises(AccelError, match="closed"):
+        session.run(placed)
+    if name != "null":
+        with pytest.raises(AccelError, match="closed"):
+            _ = session.report
+
+
+@pytest.mark.parametrize("name", engines.names())
+def test_damaged_files_are_an_artifact_error(name, tmp_path):
+    model, plan, engine = small_models.linear(), Plan(name), engines.get(name)
+    files = engine.build(model, plan, tmp_path).files
+    assert files
+    assert sorted(one.name for one in tmp_path.iterdir()) == sorted(files), "all that build leaves is listed"
+    for file in files:
+        whole = (tmp_path / file).read_bytes()
+        for damaged in (None, b"", whole[: len(whole) // 2], b"\x93garbage" * 40):
+            if damaged is None:
+                (tmp_path / file).unlink()
+            else:
+                (tmp_path / file).write_bytes(damaged)
+            with pytest.raises(ArtifactError) as caught:
+                engine.load(model, plan, tmp_path)
+            assert "again" in caught.value.next_step
+        (tmp_path / file).write_bytes(whole)
+    engine.load(model, plan, tmp_path).close()
+
+
+GPU = Gpu("NVIDIA RTX 2080", 8 * 2**30, "7.5", "600.1")
+NO_GPU = replace(HERE, gpus=(), cuda="")
+OLD_GPU = replace(HERE, gpus=(GPU,), cuda="12.8", packages={**HERE.packages, "onnxruntime-gpu": "1.31.1", "triton": "3.6"})
+NEW_GPU = replace(OLD_GPU, gpus=(replace(GPU, name="NVIDIA H100", compute_capability="9.0"),))
+OLD_CPU = replace(HERE, isa=("avx2",), cpu="an old processor")
+
+
+@pytest.mark.parametrize("name", COMPUTING)
+def test_what_cannot_run_says_why_before_anything_is_built(name, monkeypatch):
+    engine = engines.get(name)
+    monkeypatch.setattr(engine, "build", lambda *_: pytest.fail("nothing may be built"))
+    for precision, device, here in [
+        *((precision, "cuda", NO_GPU) for precision in PRECISIONS),
+        ("tf32", "cuda", OLD_GPU),
+        ("bf16", "cuda", OLD_GPU),
+        ("tf32", "cpu", HERE),
+        ("bf16", "cpu", OLD_CPU),
+        ("fp16", "cpu", OLD_CPU),
+    ]:
+        with pytest.raises(UnsupportedError, match="cannot run on this machine: .{15,}"):
+            engine.require(Plan(name, precision, device), here)
+    assert engine.supports(Plan(name), OLD_CPU)
+    assert bool(engine.supports(Plan(name, device="cuda"), OLD_GPU)) == (name != "openvino")
+    assert bool(engine.supports(Plan(name, "tf32", "cuda"), NEW_GPU)) == (name != "openvino")
+
+
+@pytest.mark.parametrize("name", COMPUTING)
+def test_a_missing_package_explains_itself(name, monkeypatch):
+    engine = engines.get(name)
+    assert engine.needs
+    assert engine.missing() == ()
+    monkeypatch.setattr(engine, "needs", (*engine.needs, "no_such_package"))
+    with pytest.raises(MissingPackageError, match=r"no_such_package.*pip install -e"):
+        engine.require(Plan(name), HERE)
+
+
+def test_asking_what_is_supported_imports_no_framework():
+    code = """
+import sys
+from accel_helpers import engines, environment
+from accel_helpers.records import Plan
+here = environment.describe()
+for name in engines.names():
+    engines.get(name).supports(Plan(name), here), engines.get(name).missing()
+print(sorted({"torch", "onnxruntime", "openvino", "onnx", "transformers", "safetensors"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
