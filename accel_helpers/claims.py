@@ -42,8 +42,8 @@ def first_call(measurement: Measurement) -> Claim:
     p50, first = measurement.p50, measurement.first_call
     slower = Estimate(first / p50.value, first / p50.high, first / p50.low)
     evidence = (
-        f"It took {seconds(first)}, {ratio(slower)} the median of {seconds(p50)}; left in, it would raise the mean of the first "
-        f"100 calls by {(first / p50.value - 1) / 100:.0%}."
+        f"It took {seconds(first)}, {ratio(slower)} the median of {seconds(p50)}; left in, it would change the mean of the "
+        f"first 100 calls by {(first / p50.value - 1) / 100:+.1%}."
     )
     return _claim("C3", "The first call is slow and must be left out", judge(slower, at_least=SLOW), evidence, [measurement])
 

@@ -134,9 +134,14 @@ def _summary(measurements: list[Measurement] | tuple[Measurement, ...], verdicts
     from accel_helpers import charts
 
     say(charts.as_text(charts.table(measurements, verdicts)))
+    reasons: dict[tuple[str, str], list[str]] = {}
     for measurement in measurements:
         for reason in measurement.reasons:
-            say(f"{measurement.status}: {measurement.plan.label}: {reason}")
+            name, _, detail = reason.partition(": ")
+            reasons.setdefault((measurement.status, name), []).append(f"{measurement.plan.label}: {detail}")
+    for (status, name), plans in reasons.items():
+        more = f" (and {len(plans) - 1} more)" if len(plans) > 1 else ""
+        say(f"{status}, {name}: {plans[0]}{more}")
 
 
 def _clear() -> str:

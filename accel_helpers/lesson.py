@@ -14,7 +14,7 @@ from typing import Any
 from IPython.display import HTML, Markdown, display
 
 from accel_helpers import models, panel
-from accel_helpers.charts import Table, as_html
+from accel_helpers.charts import as_html
 from accel_helpers.records import Claim, Measurement
 from accel_helpers.store import Store
 
@@ -74,17 +74,20 @@ def _distance(guessed: Any, actual: Any) -> str:
     factor = max(actual / guessed, guessed / actual)
     if factor <= CLOSE:
         return "close"
-    return f"the guess was {factor:.2g} times too {'low' if actual > guessed else 'high'}"
+    return f"the guess was {_number(factor)} times too {'low' if actual > guessed else 'high'}"
 
 
 def _said(value: float | str, unit: str) -> str:
-    text = value if isinstance(value, str) else f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
-    return f"{text} {unit}".strip()
+    return f"{value if isinstance(value, str) else _number(value)} {unit}".strip()
 
 
-def table(rows: Table, caption: str = "") -> None:
+def _number(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def table(rows: Sequence[Sequence[str]], caption: str = "") -> None:
     """Display a table: a header, then rows of text."""
-    display(HTML(as_html(rows, caption)))
+    display(HTML(as_html([list(row) for row in rows], caption)))
 
 
 def claim(made: Claim) -> None:
@@ -149,7 +152,8 @@ def apply(function: Callable[..., Any], *arguments: Any, show: Callable[[Any], s
         show: how its answer is written.
     """
     try:
-        text = f"{function.__name__} gives {show(function(*arguments))}"
-    except Exception:  # a half-written function may raise or answer anything, None to begin with
-        text = f"{function.__name__} gives nothing yet: finish the exercise above"
-    print(text)  # noqa: T201
+        answer = function(*arguments)
+        text = "nothing yet: finish the exercise above" if answer is None else show(answer)
+    except Exception as error:  # a half-written function may raise or answer anything
+        text = f"nothing yet: {type(error).__name__}: {error}"
+    print(f"{function.__name__} gives {text}")  # noqa: T201

@@ -116,6 +116,7 @@ def run(
                 log_output=False,
                 cwd=notebook.parent,
                 kernel_name="python3",
+                language="python",
                 on_cell=_teller(notebook.stem, len(content.cells) - 1, begin, past, watch),
             )
         except papermill.PapermillExecutionError as failure:
@@ -145,7 +146,8 @@ def _register_engine() -> None:
                 start(cell, cell_index, **more)
 
             nb_man.cell_start = cell_start
-            NBClientEngine.execute_managed_notebook(nb_man, kernel_name, **options)
+            quiet = ["--IPKernelApp.log_level=CRITICAL"]  # a kernel's own log is no part of the progress; cell errors are in the notebook
+            NBClientEngine.execute_managed_notebook(nb_man, kernel_name, extra_arguments=quiet, **options)
 
     papermill_engines.register("accel", Telling)
 

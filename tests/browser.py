@@ -140,7 +140,7 @@ class Reader:
             r"() => /\(ipykernel\) \| Idle/.test(document.querySelector('#jp-main-statusbar')?.innerText)", timeout=60_000
         )
 
-    def run_all(self, timeout=90):
+    def run_all(self, timeout=240):
         """Run every cell from the menu and wait for the last; a cell that fails fails the test."""
         self.page.click(".jp-Notebook .jp-Cell >> nth=0")
         self.page.get_by_role("menuitem", name="Run", exact=True).click()
@@ -167,12 +167,12 @@ class Reader:
 
     def status(self):
         """What the status line says."""
-        return self.page.locator(".accel-panel [role=status]").inner_text()
+        return self.page.locator(".accel-panel [role=status]").text_content()
 
-    def wait_for_status(self, pattern, timeout=40):
+    def wait_for_status(self, pattern, timeout=90):
         """Until the status line matches a regular expression."""
         self.page.wait_for_function(
-            "pattern => new RegExp(pattern).test(document.querySelector('.accel-panel [role=status]')?.innerText)",
+            "pattern => new RegExp(pattern).test(document.querySelector('.accel-panel [role=status]')?.textContent)",
             arg=pattern,
             timeout=timeout * 1000,
         )
@@ -182,7 +182,7 @@ class Reader:
         """What plotly really holds in the panel, and how many points it drew."""
         return self.page.evaluate(f"{_CHART}()")
 
-    def wait_for_chart(self, title, name, x, timeout=40):
+    def wait_for_chart(self, title, name, x, timeout=90):
         """Until the panel's chart has this title, a series of this name at these places, and all its points are drawn."""
         self.page.wait_for_function(
             f"""([title, name, x]) => {{

@@ -21,26 +21,30 @@ def of(build, name="small", shape=(8,), axes=None, outputs=("y",), **more):
 
 
 def linear():
-    """One linear layer and a rectifier."""
-    return network(lambda self, x: self.a(x).relu(), "linear")
+    """Two linear layers with a rectifier between."""
+    return network(lambda self, x: self.b(self.a(x).relu()), "linear", hidden=64)
 
 
-def network(forward, name="network", **more):
-    """A Model whose ``forward(self, x)`` is the given function; ``self.a`` is a Linear(8, 4)."""
+def network(forward, name="network", hidden=0, **more):
+    """A Model whose ``forward(self, x)`` is the given function. ``self.a`` is a Linear(8, 4), or with ``hidden`` a Linear(8, hidden)
+    and ``self.b`` a Linear(hidden, 4).
+    """
 
     def build():
         import torch
 
         torch.manual_seed(0)
         module = type(name, (torch.nn.Module,), {"forward": forward})()
-        module.a = torch.nn.Linear(8, 4)
+        module.a = torch.nn.Linear(8, hidden or 4)
+        if hidden:
+            module.b = torch.nn.Linear(hidden, 4)
         return module
 
     return of(build, name, **more)
 
 
 def onnx_file(path, nodes, constants=(), opset=20, domains=(), dtype=1):
-    """Save an ONNX graph with input ``x`` and output ``y``, both (batch, 4) of ``dtype``. Nodes are (operator, inputs, outputs, options)."""
+    """Save an ONNX graph from ``x`` to ``y``, both (batch, 4) of ``dtype``; nodes are (operator, inputs, outputs, options)."""
     import onnx
     from onnx import helper
 

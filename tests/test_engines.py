@@ -39,7 +39,7 @@ def test_the_folder_holds_the_engines_of_the_first_road():
 def store(tmp_path_factory):
     """A store of this file's own, so that nothing exported by another version is found."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ACCEL_STORE", str(tmp_path_factory.mktemp("store")))
+        patch.setenv("ACCEL_STORE", str(tmp_path_factory.getbasetemp() / "store"))
         patch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
         yield
 
@@ -87,7 +87,7 @@ def sizes(model):
 
 @every_case
 def test_k5_outputs_match_pytorch_at_every_batch_and_another_length(case, loaded, right):
-    name, precision, model = case
+    _, precision, model = case
     for batch, sequence in sizes(model):
         inputs = models.get(model).example(batch, sequence, 11)
         outputs = loaded(case)(inputs)
@@ -110,7 +110,8 @@ def test_k18_a_padded_batch_answers_like_single_requests(case, loaded):
     batch["attention_mask"][:] = np.arange(SEQUENCE) < np.array(lengths)[:, None]
     together = loaded(case)(batch)["logits"]
     alone = [
-        loaded(case)({name: values[row : row + 1, :length] for name, values in batch.items()})["logits"] for row, length in enumerate(lengths)
+        loaded(case)({name: values[row : row + 1, :length] for name, values in batch.items()})["logits"]
+        for row, length in enumerate(lengths)
     ]
     assert relative_error({"y": together}, {"y": np.concatenate(alone)}) <= TOLERANCE[case[1]]
     unmasked = loaded(case)({**batch, "attention_mask": np.ones_like(batch["attention_mask"])})["logits"]
@@ -229,7 +230,7 @@ def test_damaged_files_are_an_artifact_error(name, tmp_path):
 
 GPU = Gpu("NVIDIA RTX 2080", 8 * 2**30, "7.5", "600.1")
 NO_GPU = replace(HERE, gpus=(), cuda="")
-OLD_GPU = replace(HERE, gpus=(GPU,), cuda="12.8", packages={**HERE.packages, "onnxruntime-gpu": "1.31.1", "triton": "3.6"})
+OLD_GPU = replace(HERE, gpus=(GPU,), cuda="12.8", packages={**HERE.packages, "onnxruntime-gpu": "1.31.1"})
 NEW_GPU = replace(OLD_GPU, gpus=(replace(GPU, name="NVIDIA H100", compute_capability="9.0"),))
 OLD_CPU = replace(HERE, isa=("avx2",), cpu="an old processor")
 
@@ -246,7 +247,7 @@ def test_what_cannot_run_says_why_before_anything_is_built(name, monkeypatch):
         ("bf16", "cpu", OLD_CPU),
         ("fp16", "cpu", OLD_CPU),
     ]:
-        with pytest.raises(UnsupportedError, match="cannot run on this machine: .{15,}"):
+        with pytest.raises(UnsupportedError, match=r"cannot run on this machine: .{15,}"):
             engine.require(Plan(name, precision, device), here)
     assert engine.supports(Plan(name), OLD_CPU)
     assert bool(engine.supports(Plan(name, device="cuda"), OLD_GPU)) == (name != "openvino")

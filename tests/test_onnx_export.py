@@ -114,7 +114,7 @@ def test_a_graph_that_answers_differently_is_an_error(forward, out):
 def test_an_onnx_file_that_mixes_its_samples_is_an_error(tmp_path, out):
     nodes = [("ReduceMean", ["x", "first"], ["mean"], {}), ("Sub", ["x", "mean"], ["y"], {})]
     path = small_models.onnx_file(tmp_path / "mixing.onnx", nodes, [("first", np.array([0]))])
-    with pytest.raises(ModelError, match="one at a time.*batch 2"):
+    with pytest.raises(ModelError, match=r"one at a time.*batch 2"):
         _onnx_export.export(models.get(path), out)
 
 

@@ -9,9 +9,9 @@ from functools import partial
 from types import SimpleNamespace
 
 import plotly.graph_objects as go
-import psutil
 import pytest
 from example_records import measurement, rounds
+from processes import workers
 from synthetic import FakeClock
 
 from accel_helpers import bench, panel
@@ -93,7 +93,7 @@ def test_every_option_is_offered_and_the_impossible_ones_say_why(no_bf16):
     found = states.options(FAST, "precision")
     assert [option.value for option in found] == list(PRECISIONS)
     assert {option.value: option.reason for option in found if option.reason} == {"bf16": NO_BF16}
-    assert next(option.label for option in found if option.reason) == f"bf16 — {NO_BF16}"
+    assert states.listed(FAST, "precision") == [("fp32", "fp32"), ("tf32", "tf32"), (f"bf16 — {NO_BF16}", "bf16"), ("fp16", "fp16")]
     assert [option.value for option in states.options(FAST, "device")] == list(DEVICES)
     assert [option.reason for option in states.options(FAST.replace(precision="bf16"), "device")] == [NO_BF16] * len(DEVICES)
     assert "null" in [option.value for option in states.options(FAST, "engine")]
@@ -105,9 +105,15 @@ def test_a_real_engine_gives_its_reason_for_tf32_on_a_cpu():
     assert len(reasons["tf32"]) > 10
 
 
-def test_a_long_reason_is_cut_in_the_list_and_whole_in_the_status():
-    reason = "needs another machine " * 20
-    assert len(states.Option("fp16", reason).label) <= 100
+def test_the_list_shortens_a_long_reason_and_leaves_the_chosen_option_plain(monkeypatch):
+    """A closed control shows its chosen option, which is as short as the others; the status says the rest."""
+    monkeypatch.setattr(bench, "support", lambda config: Support(False, "needs another machine " * 20))
+    labels = dict(map(reversed, states.listed(FAST, "precision")))
+    assert labels["fp32"] == "fp32"
+    assert labels["fp16"].startswith("fp16 — needs another machine")
+    assert labels["fp16"].endswith("…")
+    assert len(labels["fp16"]) <= 100
+    assert states.begin(State(FAST)).message.count("needs another machine") == 20
 
 
 def test_choosing_gives_a_checked_config_that_runs(no_bf16):
@@ -273,7 +279,7 @@ def test_a_real_measurement_fills_the_panel_and_stop_ends_another_at_once(shown)
     assert "P50" in shown.status.text
     shown._chosen("batch", 2)
     until(lambda: shown.state.progress is not None)
-    until(lambda: workers())
+    until(workers)
     begin = time.monotonic()
     shown.stop.click()
     assert shown.status.text == "Stopped. Finished measurements are kept."
@@ -281,10 +287,6 @@ def test_a_real_measurement_fills_the_panel_and_stop_ends_another_at_once(shown)
     until(lambda: not workers(), timeout=5)
     assert time.monotonic() - begin < 1.0
     assert len(shown.state.history) == 1
-
-
-def workers():
-    return [child for child in psutil.Process().children() if any("bench.worker" in part for part in child.cmdline())]
 
 
 def test_headless_walks_every_option_and_both_ends_and_gives_a_static_chart(monkeypatch):

@@ -51,7 +51,7 @@ def test_k11_a_provider_that_onnx_runtime_swapped_is_an_error(out, monkeypatch):
 
 @pytest.mark.skipif("avx512_fp16" in HERE.isa or "amx_fp16" in HERE.isa, reason="this processor computes in FP16")
 def test_openvino_asked_for_fp16_runs_another_type_and_that_is_an_error(out):
-    with pytest.raises(UnsupportedError, match="asked for FP16, but its matrix products and convolutions run in (BF16|FP32)"):
+    with pytest.raises(UnsupportedError, match=r"asked for FP16, but its matrix products and convolutions run in (BF16|FP32)"):
         engines.get("openvino").build(small_models.linear(), Plan("openvino", "fp16"), out)
 
 

@@ -25,8 +25,6 @@ from accel_helpers.models import Model
 from accel_helpers.records import Artifact, Plan
 from accel_helpers.store import Store
 
-INPUT_SETS = 4
-
 
 class Worker:
     """Holds at most one session; each public method is one request."""
@@ -47,7 +45,7 @@ class Worker:
 
     def refer(self, model: str, plan: dict[str, Any], seed: int) -> dict[str, Any]:
         """Compute the reference outputs of the inputs that a measurement will use, or find them computed."""
-        reference.ensure(models.get(model), Plan.from_dict(plan), seed, INPUT_SETS)
+        reference.ensure(models.get(model), Plan.from_dict(plan), seed)
         return {}
 
     def load(self, model: str, artifact: dict[str, Any], scope: Any, seed: int) -> dict[str, Any]:
@@ -57,8 +55,8 @@ class Worker:
         begin = time.perf_counter()
         self.session = engines.get(built.plan.engine).load(self.model, built.plan, folder)
         seconds = time.perf_counter() - begin
-        inputs = reference.inputs(self.model, built.plan, seed, INPUT_SETS)
-        references = reference.read(self.model, built.plan, seed, INPUT_SETS)
+        inputs = reference.inputs(self.model, built.plan, seed)
+        references = reference.read(self.model, built.plan, seed)
         self.subject = Subject(self.session, inputs, references, built.plan.precision, scope)
         return {"load_seconds": seconds}
 

@@ -103,6 +103,7 @@ def _from_network(model: Model, network: Any, path: Path) -> float:
 
     example = model.example(2, CHECKED_SEQUENCES[0], 0)
     _check_names(model, list(example))
+
     def answer(sample: dict[str, Array]) -> Mapping[str, Array]:
         try:
             with torch.inference_mode():

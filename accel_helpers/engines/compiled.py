@@ -40,7 +40,7 @@ class CompiledSession(TorchSession):
         super().__init__(model, plan, network)
         torch = self._torch
         self._operators: Counter[tuple[str, str]] = Counter()
-        self._breaks: Counter[str] = Counter()
+        self._breaks: set[str] = set()
         self._programs: Counter[str] = Counter()
         self._called: set[Shapes] = set()
         self._compiling = ""
@@ -52,11 +52,13 @@ class CompiledSession(TorchSession):
     def _executed(self) -> dict[str, Any]:
         if not self._called:
             self(self._model.example(self._plan.batch, self._plan.sequence, 0))
+        first = next(iter(self._programs.values()), 0)
         return {
             **executed(self._operators, self._plan, _KEPT),
             "compilations": dict(self._programs),
-            "recompilations": self._programs.total() - next(iter(self._programs.values()), 0),
-            "graph_breaks": dict(self._breaks),
+            "recompilations": self._programs.total() - first,
+            "graph_breaks": max(first - 1, 0),
+            "graph_break_reasons": sorted(self._breaks),
         }
 
     def _forward(self, placed: dict[str, Any]) -> Any:
@@ -119,11 +121,9 @@ class Compiled(PyTorch):
     name = "compiled"
 
     def supports(self, plan: Plan, environment: Environment) -> Support:
-        """What ``pytorch`` supports, given a compiler for the device."""
-        if plan.device == "cpu" and not shutil.which(compiler := _cpp_compiler()):
+        """What ``pytorch`` supports, given a compiler: for the kernels on a CPU, for what launches them on a GPU."""
+        if not shutil.which(compiler := _cpp_compiler()):
             return Support(False, f"torch.compile needs a C++ compiler and there is no {compiler}; install one (Debian: apt install g++)")
-        if plan.device == "cuda" and "triton" not in environment.packages:
-            return Support(False, "torch.compile needs Triton for a GPU; install PyTorch's CUDA build, which brings it")
         return super().supports(plan, environment)
 
     def load(self, model: Model, plan: Plan, folder: Path) -> CompiledSession:
@@ -150,7 +150,7 @@ def _own_function(network: Any) -> Any:
 
 
 @contextmanager
-def _compiling(cuda: bool, breaks: Counter[str]) -> Iterator[None]:
+def _compiling(cuda: bool, breaks: set[str]) -> Iterator[None]:
     """Settings for a call that compiles; ``breaks`` gains the reasons for which the graph had to be cut."""
     import torch._dynamo.config
     import torch._inductor.config
@@ -164,7 +164,7 @@ def _compiling(cuda: bool, breaks: Counter[str]) -> Iterator[None]:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")  # PyTorch's own deprecations, raised by its own code
         yield
-    breaks.update({reason.split("\n")[0]: count for reason, count in (Counter(counters["graph_break"]) - before).items()})
+    breaks.update(reason.split("\n")[0] for reason in Counter(counters["graph_break"]) - before)
 
 
 def _operators(graph: Any) -> Counter[tuple[str, str]]:

@@ -65,7 +65,7 @@ class Ceilings(Record):
     limits: tuple[Limit, ...]
     quiet: Check
 
-    def limit(self, kind: Kind, precision: str = "", device: str = "cpu", threads: int = 0) -> Limit:
+    def limit(self, what: Kind, precision: str = "", device: str = "cpu", threads: int = 0) -> Limit:
         """The fastest limit of that kind over all sizes and over thread counts up to ``threads``; 0 takes all that were measured.
 
         Where ``threads`` lies between two measured counts, the larger one counts, so that the limit stays a limit.
@@ -73,20 +73,20 @@ class Ceilings(Record):
         Raises:
             UnsupportedError: there is no figure; the message says why.
         """
-        found = [one for one in self.limits if (one.what, one.precision, one.device) == (kind, precision, device)]
+        found = [one for one in self.limits if (one.what, one.precision, one.device) == (what, precision, device)]
         counts = {one.threads for one in found}
         most = min((count for count in counts if count >= threads > 0), default=max(counts, default=0))
         measured = [one for one in found if one.samples and one.threads <= most]
         if not measured:
             reason = next((one.reason for one in found if one.reason), "it was not measured")
             raise UnsupportedError(
-                f"There is no ceiling for {precision or kind} on {device}: {reason}.", "Choose a type that this machine has."
+                f"There is no ceiling for {precision or what} on {device}: {reason}.", "Choose a type that this machine has."
             )
         return max(measured, key=lambda one: one.best)
 
-    def rate(self, kind: Kind, precision: str = "", device: str = "cpu", threads: int = 0) -> float:
+    def rate(self, what: Kind, precision: str = "", device: str = "cpu", threads: int = 0) -> float:
         """:meth:`limit` per second: bytes, operations or operators. For "dispatch", ``1 / rate`` is the seconds of one tiny operator."""
-        return self.limit(kind, precision, device, threads).best
+        return self.limit(what, precision, device, threads).best
 
     def bandwidth(self, device: str = "cpu", threads: int = 0) -> float:
         """Bytes per second that memory gives at most: the faster of copying and reading."""

@@ -49,20 +49,29 @@ def cost(model: Model, batch: int = 1, sequence: int = 128, seed: int = 0) -> Co
         what = f"{model.name} has no PyTorch network whose operations could be counted."
         raise ModelError(what, "Count those of the network that it was exported from.")
     import torch
-    from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
+    from torch.utils.flop_counter import FlopCounterMode
 
     network = model.build()
     inputs = {name: torch.from_numpy(values) for name, values in model.example(batch, sequence, seed).items()}
 
+    traffic = _traffic(network)
+    with torch.no_grad(), FlopCounterMode(display=False, custom_mapping=_cpu_kernels(torch)) as counter, traffic:
+        network(**inputs)
+    return Cost(counter.get_total_flops(), traffic.weights(), traffic.activations)
+
+
+def _cpu_kernels(torch: Any) -> dict[Any, Any]:
+    """Operations of the CPU's fused kernels, which the counter does not know, by the shapes of their arguments."""
+    from torch.utils.flop_counter import sdpa_flop_count
+
     def attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
         return int(sdpa_flop_count(query, key, value))
 
-    # The counter knows the GPU's fused attention, not the CPU's.
-    fused = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: attention}
-    traffic = _traffic(network)
-    with torch.no_grad(), FlopCounterMode(display=False, custom_mapping=fused) as counter, traffic:
-        network(**inputs)
-    return Cost(counter.get_total_flops(), traffic.weights(), traffic.activations)
+    def recurrent(steps: Any, of_input: Any, of_state: Any, *_: Any, **__: Any) -> int:
+        return int(2 * math.prod(steps[:-1]) * (math.prod(of_input) + math.prod(of_state)))
+
+    aten = torch.ops.aten
+    return {aten._scaled_dot_product_flash_attention_for_cpu: attention, aten.mkldnn_rnn_layer: recurrent}
 
 
 def _traffic(network: Any) -> Any:

@@ -55,10 +55,10 @@ def _markers(environment: Environment) -> dict[str, str]:
 
 @cache
 def declared() -> Declared:
-    """The bounds of the installed project; empty where its metadata is missing, so that nothing is judged by them."""
+    """The bounds of the installed project; empty where its metadata cannot be read, so that nothing is judged by them."""
     try:
         metadata = importlib.metadata.metadata(DISTRIBUTION)
-    except importlib.metadata.PackageNotFoundError:
+        requires, extras = metadata.get_all("Requires-Dist") or (), metadata.get_all("Provides-Extra") or ()
+        return Declared(",".join(metadata.get_all("Requires-Python") or ()), tuple(requires), tuple(extras))
+    except Exception:  # not installed, or its metadata is damaged: a rule says so
         return Declared("", (), ())
-    requires, extras = metadata.get_all("Requires-Dist") or (), metadata.get_all("Provides-Extra") or ()
-    return Declared(",".join(metadata.get_all("Requires-Python") or ()), tuple(requires), tuple(extras))

@@ -52,7 +52,7 @@ def _versions(environment: Environment, declared: Declared) -> Iterator[Finding]
         why = "Versions cannot be judged, because the project's bounds are not known."
         yield Finding("warning", "The project itself is not installed.", why, "pip install -e '.[cpu]'")
         return
-    right = 0
+    right, missing = 0, []
     for extra in ("", *declared.extras):
         for one in declared.requirements(environment, extra):
             version = environment.packages.get(one.name)
@@ -62,7 +62,9 @@ def _versions(environment: Environment, declared: Declared) -> Iterator[Finding]
                 why = "The workbook was tried with versions inside these bounds only."
                 yield Finding("warning", f"{one.name} {version} is outside {one.specifier}.", why, f"pip install {declared.pin(one.name)}")
             elif one.name in PACKAGES and not extra:
-                yield Finding("problem", f"{one.name} is not installed.", "The core needs it.", f"pip install {declared.pin(one.name)}")
+                missing.append(one.name)
+    if missing:
+        yield Finding("problem", f"Not installed: {', '.join(missing)}.", "The core needs them.", "pip install -e .")
     yield Finding("ok", f"{right} of the packages that decide speed are installed within the project's bounds.")
 
 
@@ -89,7 +91,7 @@ def _threads(environment: Environment, _: Declared) -> Iterator[Finding]:
 
 
 def _memory(environment: Environment, _: Declared) -> Iterator[Finding]:
-    if environment.memory_bytes < SMALL_MEMORY:
+    if 0 < environment.memory_bytes < SMALL_MEMORY:  # 0: it could not be read
         what = f"This process may use {environment.memory_bytes / 2**30:.1f} GiB of memory."
         why = "A comparison keeps each engine in a process of its own, about 1 GiB each. Compare fewer plans at once, or close programs."
         yield Finding("warning", what, why)
@@ -100,14 +102,14 @@ def _compiler(environment: Environment, _: Declared) -> Iterator[Finding]:
     if compiler and headers:
         yield Finding("ok", f"torch.compile finds a C++ compiler and Python's headers: {compiler}.")
         return
-    missing = " and ".join(name for name, there in (("no C++ compiler", compiler), ("no Python headers", headers)) if not there)
+    missing = ", ".join(name for name, there in (("no C++ compiler", compiler), ("no Python headers", headers)) if not there)
     command = {
         "Linux": "sudo apt-get install g++ python3-dev",
         "Darwin": "xcode-select --install",
         "Windows": "winget install Microsoft.VisualStudio.2022.BuildTools",
     }.get(system(environment), "")
     why = "torch.compile writes C++ for the CPU, and a launcher in C for the GPU, and compiles it on the spot."
-    yield Finding("warning", f"torch.compile cannot work: there is {missing}.", why, command)
+    yield Finding("warning", f"torch.compile cannot work here: {missing}.", why, command)
 
 
 _CONSEQUENCES: tuple[tuple[tuple[str, ...], Level, str, str], ...] = (

@@ -10,7 +10,7 @@ from accel_helpers.environment.finding import Finding
 from accel_helpers.environment.route import Step
 from accel_helpers.records import Environment
 
-WIDTH = 100
+WIDTH, INDENT = 100, 14
 Table = Sequence[tuple[str, ...]]
 
 
@@ -33,16 +33,14 @@ def as_rows(
 
 
 def render(environment: Environment, findings: Sequence[Finding], route: Sequence[Step], ceilings: Ceilings | None = None) -> str:
-    """The same as plain text of at most 100 columns; a command stands on a line of its own, whole, so that it can be copied."""
+    """The same as plain text 100 columns wide; a command stands on a line of its own, whole, so that it can be copied."""
     tables = as_rows(environment, findings, route, ceilings)
     parts = [_title("This machine"), *(_pair(name, value) for name, value in tables["This machine"][1:])]
     parts.append(_title("Does it fit together?"))
     for one in findings:
-        parts += [
-            _pair(one.level, one.what),
-            *([_pair("", one.why)] if one.why else []),
-            *([f"{'':12}$ {one.command}"] if one.command else []),
-        ]
+        parts.append(_pair(one.level, one.what))
+        parts += [_pair("", one.why)] if one.why else []
+        parts += [f"{'':{INDENT}}$ {one.command}"] if one.command else []
     parts.append(_title("Route for this hardware"))
     for place, step in enumerate(route, 1):
         where = f" (notebook {step.notebook})" if step.notebook else ""
@@ -102,9 +100,8 @@ def _title(text: str) -> str:
 
 
 def _pair(name: str, text: str) -> str:
-    return textwrap.fill(
-        text, WIDTH, initial_indent=f"{name:12}", subsequent_indent=" " * 12, break_long_words=False, break_on_hyphens=False
-    )
+    first, rest = f"{name:{INDENT}}", " " * INDENT
+    return textwrap.fill(text, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False)
 
 
 def _columns(table: Table) -> str:

@@ -42,16 +42,22 @@ class Option:
     value: str
     reason: str = ""
 
-    @property
-    def label(self) -> str:
-        """The option as its list shows it."""
-        return textwrap.shorten(f"{self.value} — {self.reason}", _LABEL_WIDTH, placeholder=" …") if self.reason else self.value
-
 
 def options(config: RunConfig, name: str) -> tuple[Option, ...]:
     """Every option of a control in a fixed order, with the reasons of those that cannot run."""
     values = {"precision": PRECISIONS, "engine": engines.names(), "device": DEVICES}[name]
     return tuple(Option(value, bench.support(config.replace(**{name: value})).reason) for value in values)
+
+
+def listed(config: RunConfig, name: str) -> list[tuple[str, str]]:
+    """A control's (label, value) pairs. One that cannot run says why; the chosen one need not, the status does."""
+    chosen = getattr(config, name)
+    return [(one.value if one.value == chosen else _label(one), one.value) for one in options(config, name)]
+
+
+def _label(option: Option) -> str:
+    words = f"{option.value} — {option.reason}" if option.reason else option.value
+    return textwrap.shorten(words, _LABEL_WIDTH, placeholder=" …")
 
 
 def choose(state: State, name: str, value: Any) -> State:

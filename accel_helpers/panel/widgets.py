@@ -137,10 +137,9 @@ class Panel:
         self._filling = True
         try:
             for name, control in self.choices.items():
-                found = [(option.label, option.value) for option in states.options(self.state.config, name)]
-                if list(control.options) != found:
-                    control.options = found
-                control.value = getattr(self.state.config, name)
+                with control.hold_sync():
+                    control.options = states.listed(self.state.config, name)
+                    control.value = getattr(self.state.config, name)
             self.batch.value = self.state.config.batch
         finally:
             self._filling = False

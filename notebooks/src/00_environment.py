@@ -7,10 +7,6 @@
 # The next cell holds the settings. They have the same names everywhere: here, in `accel run threads=1`, in a YAML file.
 
 # %% tags=["parameters"]
-model: str = "text-encoder"
-precision: str = "fp32"
-batch: int = 1
-sequence: int = 128
 threads: int = 0
 rounds: int = 12
 seconds: float = 3.0
@@ -19,7 +15,7 @@ seconds: float = 3.0
 # A misspelt or ill-typed setting stops the notebook here, before anything runs.
 
 # %%
-from accel_helpers import charts, claims, environment, instructions, lesson, models
+from accel_helpers import charts, claims, environment, instructions, lesson
 from accel_helpers.config import RunConfig
 
 config = RunConfig.from_namespace(globals())
@@ -33,8 +29,9 @@ config = RunConfig.from_namespace(globals())
 
 # %%
 here = environment.describe()
-findings, route = environment.findings(here), environment.route(here)
-print(environment.render(here, findings, route))
+tables = environment.as_rows(here, environment.findings(here), environment.route(here))
+for title, rows in tables.items():
+    lesson.table(rows, title)
 
 # %% [markdown]
 # ## How fast can it be?
@@ -52,7 +49,7 @@ guess = lesson.predict(question, 10.0, "operations")
 
 # %%
 ceilings = environment.ceilings(seconds=2 * config.seconds)
-print(environment.render(here, findings, route, ceilings))
+lesson.table(environment.as_rows(here, (), (), ceilings)["Measured ceilings"], "Measured ceilings")
 
 # %% [markdown]
 # The ratio of the two rates is the *machine balance*. A layer that does fewer operations on each number that it reads waits for memory.
@@ -67,6 +64,7 @@ lesson.reveal(guess, balance)
 # A layer that does `flops` operations and moves `moved` bytes needs at least the time of whichever takes longer, because both can happen at
 # once. This is the roofline model.
 
+
 # %% tags=["exercise"]
 def least_seconds(flops, moved, flops_per_second, bytes_per_second):
     ### STUB
@@ -79,13 +77,14 @@ def least_seconds(flops, moved, flops_per_second, bytes_per_second):
 lesson.check(least_seconds, ((2e9, 1e6, 1e11, 1e10), 0.02), ((1e6, 1e9, 1e11, 1e10), 0.1), hint="two times, and the longer one counts")
 
 # %% [markdown]
-# Your bound for one call of the model in the settings, on this machine (the next notebook measures how near it comes). `cost` counts the operations of its matrix products and the bytes of its weights that a call reads.
+# Your bound for one feed-forward layer of the text encoder on this machine, in FP32: 384 numbers a token become 1,536. The first line is
+# for one sentence of 128 tokens, the second for a single token. Which limit binds each of them?
 
 # %%
-cost = environment.cost(models.get(config.model), config.batch, config.sequence)
-arithmetic = ceilings.rate("gemm", config.precision, threads=config.threads)
-memory = ceilings.bandwidth(threads=config.threads)
-lesson.apply(least_seconds, cost.flops, cost.least_bytes(config.precision), arithmetic, memory, show=charts.seconds)
+arithmetic, memory = ceilings.rate("gemm", "fp32", threads=config.threads), ceilings.bandwidth(threads=config.threads)
+for tokens in (128, 1):
+    flops, moved = 2 * tokens * 384 * 1536, 4 * 384 * 1536
+    lesson.apply(least_seconds, flops, moved, arithmetic, memory, show=charts.seconds)
 
 # %% [markdown]
 # ## Claim C18: on a CPU, memory bandwidth and AVX-512 (now AMX) decide
@@ -115,4 +114,5 @@ lesson.claim(claims.vectors_and_bandwidth(effect, ceilings))
 # ## What it means
 #
 # You know what this machine has, what is missing and how to mend it, and the three limits. A processor with matrix instructions for a
-# smaller type (BF16, INT8) has several ceilings: the same model may run under a higher one. That is why the route above begins where it does.
+# smaller type (BF16, INT8) has several ceilings: the same model may run under a higher one. That is why the route above begins where it
+# does.

@@ -52,8 +52,8 @@ returned, done = charts.seconds(launch.started_median), charts.seconds(launch.fi
 print(f"{launch.how}: {returned} until a call returned, {done} until its work was done")
 
 # %% [markdown]
-# From here on every time is taken after the device has finished. How that is checked: `device finished` and `outputs` stand among the checks
-# of each measurement, and a session that returns early is called INVALID.
+# From here on every time is taken after the device has finished, and every measurement checks its outputs: a session that returns before
+# its work is done is called INVALID.
 #
 # ## Scenario A: one request at a time
 #
@@ -103,11 +103,13 @@ lesson.score(single)
 guess = lesson.predict("How many times more items a second at batch 32 than at batch 1?", 8.0, "times")
 
 # %% [markdown]
-# Six batch sizes take turns in random order, each in a process of its own, so that a busy minute hits all of them alike.
+# Six batch sizes take turns in random order, each in a process of its own, so that a busy minute hits all of them alike. Fewer and shorter
+# rounds than above: a curve needs less evidence than a baseline.
 
 # %%
 batches = [1, 2, 4, 8, 16, 32]
-sweep = bench.compare([config.replace(batch=batch, seconds=config.seconds / 2) for batch in batches])
+short = config.replace(rounds=max(6, config.rounds // 2), seconds=config.seconds / 6)
+sweep = bench.compare([short.replace(batch=batch) for batch in batches])
 charts.batch_sweep(sweep.measurements)
 
 # %% [markdown]
@@ -120,6 +122,7 @@ lesson.reveal(guess, sweep.verdicts[-1].speedup.value)
 # ### Exercise: find the knee
 #
 # Past the knee a larger batch only makes everyone wait longer. Take it as the smallest batch that reaches 90 % of the best throughput.
+
 
 # %% tags=["exercise"]
 def knee(batches, rates):
@@ -171,13 +174,14 @@ print(profiling.nsight(config))
 # best case, and you get the share of the ceiling in use. The rest bounds *every* speed-up that does the same arithmetic in the same type.
 
 # %%
-roofs = profiling.roofs(config, environment.ceilings(seconds=2 * config.seconds))
+roofs = profiling.roofs(config, environment.ceilings(seconds=config.seconds))
 charts.ceiling_share(single, roofs)
 
 # %% [markdown]
 # ### Exercise: what can faster matrix products buy?
 #
 # If matrix products take a share `p` of a call and become `k` times faster, the rest stays as it is (Amdahl's law).
+
 
 # %% tags=["exercise"]
 def amdahl(p, k):
@@ -210,7 +214,7 @@ lesson.claim(claims.busy_is_not_fast(single, roofs))
 #
 # | What you see | What it usually means | What to try |
 # |---|---|---|
-# | low utilisation, high latency | the processor waits: preprocessing, copies or launches | larger batches, a compiled graph, preprocessing elsewhere |
+# | low utilisation, high latency | the processor waits: preprocessing, copies or launches | larger batches, a compiled graph |
 # | memory full, low utilisation | weights or activations move more than they are used | a smaller type, a smaller batch |
 # | throughput grows slowly with the batch | the arithmetic units are full already | a smaller type, a better kernel, not a larger batch |
 #
@@ -225,11 +229,11 @@ print(*profiling.reading(single, sweep), sep="\n")
 # Change the precision, the batch or the engine and watch the chart. An option that cannot run here says why. Stop ends a run at once.
 
 # %%
-panel.explore(config, earlier=sweep.measurements)
+panel.explore(short, earlier=sweep.measurements)
 
 # %% [markdown]
 # ## What it means
 #
 # You now have a latency with an interval, a throughput curve with its knee, the operators that cost the time, and a bound on what can be
-# gained without changing the arithmetic. Larger gains need other arithmetic: a smaller type. The order of work from here is: measure (done),
-# try what costs nothing (the next notebooks), then targeted work, then check that the answers are still right.
+# gained without changing the arithmetic. Larger gains need other arithmetic: a smaller type. The order of work: measure (done), then what
+# costs nothing (the next notebooks), then targeted work, and after each step check that the answers are still right.

@@ -109,6 +109,7 @@ lesson.claim(claims.build_once(comparison))
 # Building costs `build` seconds once; each call then takes `after` seconds in place of `before`. After how many calls is the time won back?
 # If a call is not faster, the answer is infinity.
 
+
 # %% tags=["exercise"]
 def break_even(build, before, after):
     ### STUB
@@ -118,7 +119,7 @@ def break_even(build, before, after):
     ### END
 
 
-lesson.check(break_even, ((10.0, 0.03, 0.01), 500.0), ((5.0, 0.01, 0.02), float("inf")), hint="seconds to win back, over seconds won by each call")
+lesson.check(break_even, ((10.0, 0.03, 0.01), 500.0), ((5.0, 0.01, 0.02), float("inf")), hint="seconds to win back / seconds won by a call")
 
 # %% [markdown]
 # With the figures of the fastest engine:
