@@ -131,12 +131,25 @@ def test_a_crash_in_the_engine_keeps_its_traceback():
     assert "Traceback" in caught.value.next_step
 
 
-def test_a_worker_ends_with_its_parent():
-    code = (
-        "import os, signal; from accel_helpers.bench.process import WorkerProcess\n"
-        "worker = WorkerProcess(1); print(worker.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
-    )
-    pid = int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout)
+ORPHAN = """
+import json, os, signal, time
+from accel_helpers.bench.process import WorkerProcess
+from accel_helpers.records import Plan
+worker, plan = WorkerProcess(1), Plan("null").to_dict()
+artifact = worker.ask("build", model="tiny-cnn", plan=plan)["artifact"]
+worker.ask("refer", model="tiny-cnn", plan=plan, seed=0)
+worker.ask("load", model="tiny-cnn", artifact=artifact, scope="compute", seed=0)
+worker.ask("warm_up", seconds=0.1)
+worker._process.stdin.write(json.dumps({"call": "round", "calls": 10**9}).encode() + b"\\n")
+worker._process.stdin.flush()
+print(worker.pid, flush=True)
+time.sleep(1)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_worker_ends_with_its_parent_in_the_middle_of_a_call():
+    pid = int(subprocess.run([sys.executable, "-c", ORPHAN], capture_output=True, text=True).stdout)
     deadline = time.monotonic() + 10
     while psutil.pid_exists(pid) and time.monotonic() < deadline:
         time.sleep(0.05)

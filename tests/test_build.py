@@ -94,6 +94,12 @@ def test_cell_ids_are_unique_shared_by_both_builds_and_survive_an_edit_elsewhere
     assert len(set(after) & set(ids)) == 6
 
 
+def test_equal_cells_get_ids_of_their_own(tmp_path: Path) -> None:
+    twice = GOOD + "\n# %% [markdown]\n# The same.\n\n# %% [markdown]\n# The same.\n"
+    ids = [cell["id"] for cell in _cells(build.build(_sources(tmp_path, **{"00_first": twice}))["00_first.ipynb"])]
+    assert len(ids) == len(set(ids)) == 9
+
+
 def test_navigation_links_the_neighbours_and_the_contents(tmp_path: Path) -> None:
     sources = _sources(tmp_path, **{f"0{number}_n": GOOD.replace("A lesson", f"Lesson {number}") for number in range(3)})
     middle = "".join(_cells(build.build(sources)["01_n.ipynb"])[-1]["source"])

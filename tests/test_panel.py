@@ -183,10 +183,11 @@ def test_a_flood_of_rounds_is_drawn_rarely_and_the_end_always(shown, run, monkey
     shown.start.click()
     until(lambda: run.configs)
     before = len(drawn)
-    for done in range(1, 7):
+    for done in range(1, 6):
         run.watch(progress(done))
         clock.advance(0.04)
     assert [state.progress.done for state in drawn[before:]] == [1, 4]
+    assert list(shown.figure.data[0].x) == [1, 2, 3, 4]
     run.go.set()
     until(lambda: not shown.state.running)
     shown._thread.join(5)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -100,8 +101,16 @@ def answer(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
         return {"crash": traceback.format_exc(), "what": f"{type(error).__name__}: {error}"}
 
 
+def _end_with(parent: int) -> None:
+    """Leave at once when the parent is gone, even in the middle of a long call."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
 def main() -> None:
     """Answer requests until standard input ends."""
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     worker = Worker()

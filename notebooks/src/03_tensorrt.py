@@ -13,7 +13,7 @@ batch: int = 1
 sequence: int = 128
 threads: int = 0
 rounds: int = 12
-seconds: float = 3.0
+seconds: float = 2.0
 seed: int = 0
 
 # %% [markdown]
