@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 
+LOG_COLUMNS = 200  # where there is no terminal to tell its width
+
 Settings = Annotated[list[str] | None, typer.Argument(help="name=value, or name=value,value to sweep: the fields of RunConfig.")]
 Config = Annotated[Path | None, typer.Option("--config", help="a YAML mapping of the same names; settings override it.")]
 Out = Annotated[Path, typer.Option("--out", help="folder for executed notebooks and report.html.")]
@@ -133,7 +135,7 @@ def _configs(settings: list[str] | None, config: Path | None) -> list[RunConfig]
 def _summary(measurements: list[Measurement] | tuple[Measurement, ...], verdicts: list[Verdict] | tuple[Verdict, ...]) -> None:
     from accel_helpers import charts
 
-    say(charts.as_text(charts.table(measurements, verdicts)))
+    say(charts.as_text(charts.table(measurements, verdicts), None if sys.stdout.isatty() else LOG_COLUMNS))
     reasons: dict[tuple[str, str], list[str]] = {}
     for measurement in measurements:
         for reason in measurement.reasons:

@@ -30,8 +30,8 @@ def plans(model: str, threads: int, seconds: float) -> list[RunConfig]:
 
 
 def best(result: bench.Comparison) -> tuple[Measurement, Verdict]:
-    """The largest CPU speed-up among the plans whose task metric stays within ALLOWED_LOSS of the baseline's."""
-    allowed = [verdict for verdict in result.verdicts if (verdict.score_change or 0) >= -ALLOWED_LOSS]
+    """The largest CPU speed-up among the plans whose outputs are right and whose task metric stays within ALLOWED_LOSS of the baseline's."""
+    allowed = [one for one in result.verdicts if one.status != "INVALID" and (one.score_change or 0) >= -ALLOWED_LOSS]
     verdict = max(allowed, key=lambda one: one.cpu_speedup.value)
     return next(one for one in result.measurements if one.digest == verdict.candidate), verdict
 
@@ -44,7 +44,7 @@ def main() -> None:
         for threads in sorted({1, usable_cpus()}):
             result = bench.compare(plans(model, threads, seconds))
             print(f"\n{model}, batch 1, {threads} thread(s)")
-            print(charts.as_text(charts.table(result.measurements, result.verdicts)))
+            print(charts.as_text(charts.table(result.measurements, result.verdicts), 200))
             winner, verdict = best(result)
             print(f"best within {ALLOWED_LOSS:.1%} of FP32: {winner.plan.label}, {len(verdict.wall)} rounds, {winner.status}")
             print(f"CPU time {charts.ratio(verdict.cpu_speedup)}, wall {charts.ratio(verdict.speedup)}")

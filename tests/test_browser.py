@@ -95,7 +95,9 @@ def stops_a_run(one):
     one.wait_for_status(r"fp32 cpu b3: (building|loading)")
     one.panel().get_by_role("button", name="Stop").click()
     assert one.wait_for_status(r"^Stopped\.", timeout=5)
-    one.page.wait_for_timeout(1500)
+    for _ in range(50):  # five seconds at most
+        if workers():
+            one.page.wait_for_timeout(100)
     assert workers() == []
     assert plans(one.chart()) == {FP32: BATCHES, BF16: [1, 3]}
 

@@ -30,9 +30,10 @@ NO_BF16 = "this CPU has no bf16 unit"
 
 @pytest.fixture(scope="module", autouse=True)
 def own_store(tmp_path_factory):
-    """A store of this module's own, for the worker processes too."""
+    """A store of this module's own, for the worker processes too, and a measurement lock that no other run on this machine holds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ACCEL_STORE", str(tmp_path_factory.mktemp("store")))
+        patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("lock")))
         yield
 
 
@@ -264,8 +265,7 @@ def test_a_bug_is_said_too_and_its_traceback_kept(shown, run, monkeypatch):
     assert [one.exc_type for one in caught] == [ZeroDivisionError]
 
 
-def test_a_busy_machine_is_said_in_the_status(shown, monkeypatch, tmp_path):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # a lock of this test's own
+def test_a_busy_machine_is_said_in_the_status(shown, monkeypatch):
     monkeypatch.setattr(road, "measuring", partial(measuring, wait=0.2))
     with measuring("a neighbour"):
         shown.start.click()

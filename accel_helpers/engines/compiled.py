@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import ctypes
 import gc
 import os
@@ -46,7 +45,7 @@ class CompiledSession(TorchSession):
         self._compiling = ""
         self._function = _own_function(network)
         self._static, self._open = (
-            torch.compile(self._function, backend=self._compile, dynamic=dynamic, isolate_recompiles=True) for dynamic in (False, None)
+            torch.compile(self._function, backend=self._compile, dynamic=False, isolate_recompiles=True) for _ in range(2)
         )
 
     def _executed(self) -> dict[str, Any]:
@@ -140,13 +139,12 @@ def _cpp_compiler() -> str:
 
 
 def _own_function(network: Any) -> Any:
-    """A function whose code object and globals belong to one session: PyTorch keeps programs on the first and in the second."""
+    """A function whose code object belongs to one session: PyTorch keeps programs, and counts them, by code object."""
 
     def call(**inputs: Any) -> Any:
         return network(**inputs)
 
-    scope = {"__builtins__": builtins, "__name__": __name__}
-    return types.FunctionType(call.__code__.replace(), scope, "call", None, call.__closure__)
+    return types.FunctionType(call.__code__.replace(), call.__globals__, "call", None, call.__closure__)
 
 
 @contextmanager
@@ -159,7 +157,7 @@ def _compiling(cuda: bool, breaks: set[str]) -> Iterator[None]:
     before = Counter(counters["graph_break"])
     with ExitStack() as stack:
         stack.enter_context(torch._dynamo.config.patch(fail_on_recompile_limit_hit=True))
-        # Freezing folds and packs the weights, which is where BF16 wins on a CPU. Worker processes would outlive the session.
+        # Freezing folds and packs the weights, which is where BF16 wins on a CPU. A pool of compiling threads would outlive the session.
         stack.enter_context(torch._inductor.config.patch(freezing=not cuda, compile_threads=1))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")  # PyTorch's own deprecations, raised by its own code

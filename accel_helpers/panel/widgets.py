@@ -156,7 +156,7 @@ class Panel:
         self.below.value = _below(chart)
 
     def _redraw(self, figure: Any, *, store: bool) -> None:
-        """Make the live figure look like ``figure``: in place where it has the same traces, so that a redraw costs a few hundred bytes."""
+        """Make the live figure look like ``figure``: in place where it has the same traces, so that a redraw sends only what changed."""
         live = self.figure
         same = [trace.name for trace in live.data] == [trace.name for trace in figure.data]
         if same:
@@ -177,8 +177,8 @@ _CHOICE = {"width": "auto", "max_width": "15em"}
 _CONFIG = {
     "responsive": True,
     "displaylogo": False,
-    "modeBarButtonsToRemove": ["sendChartToCloud"],
-}  # which would upload the reader's figures
+    "modeBarButtonsToRemove": ["sendChartToCloud"],  # which would upload the reader's figures
+}
 
 
 def _below(chart: Chart) -> str:
