@@ -30,7 +30,7 @@ def plans(model: str, threads: int, seconds: float) -> list[RunConfig]:
 
 
 def best(result: bench.Comparison) -> tuple[Measurement, Verdict]:
-    """The largest CPU speed-up among the plans whose outputs are right and whose task metric stays within ALLOWED_LOSS of the baseline's."""
+    """The largest CPU speed-up among right plans whose task metric stays within ALLOWED_LOSS of the baseline's."""
     allowed = [one for one in result.verdicts if one.status != "INVALID" and (one.score_change or 0) >= -ALLOWED_LOSS]
     verdict = max(allowed, key=lambda one: one.cpu_speedup.value)
     return next(one for one in result.measurements if one.digest == verdict.candidate), verdict
