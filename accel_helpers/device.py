@@ -9,14 +9,14 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from accel_helpers.errors import BusyError
+from accel_helpers.errors import BusyError, StoppedError
 from accel_helpers.records import Check
 
 _CGROUP = Path("/sys/fs/cgroup")
@@ -210,14 +210,16 @@ def quiet(before: Conditions, after: Conditions) -> Check:
 
 
 @contextmanager
-def measuring(what: str, wait: float = 60.0) -> Iterator[None]:
+def measuring(what: str, wait: float = 60.0, stop: Callable[[], bool] = lambda: False) -> Iterator[None]:
     """Hold this machine's one measurement slot. Threads and other processes (a second notebook, say) wait their turn.
 
     Args:
         what: what is measured, for the message that the other one prints.
         wait: seconds to wait before giving up.
+        stop: asked while waiting; true gives up at once.
 
     Raises:
+        StoppedError: ``stop`` said so.
         BusyError: another measurement did not end within ``wait`` seconds.
     """
     from filelock import FileLock, Timeout
@@ -227,8 +229,10 @@ def measuring(what: str, wait: float = 60.0) -> Iterator[None]:
     holder = path.with_suffix(".json")
     try:
         lock = FileLock(path)
-        lock.acquire(timeout=wait, poll_interval=0.05)
+        lock.acquire(timeout=wait, poll_interval=0.05, cancel_check=stop)
     except Timeout:
+        if stop():
+            raise StoppedError("Stopped.", "It was waiting for another measurement.") from None
         try:
             running = json.loads(holder.read_text())
             who = f"{running['what']} in process {running['pid']}"

@@ -90,6 +90,7 @@ class Engine(ABC):
     needs: tuple[str, ...] = ()  # import names
     packages: tuple[str, ...] = ()  # distributions whose versions a built artifact depends on
     install: str = "pip install -e '.[cpu]'"
+    needs_network: bool = False  # runs a torch.nn.Module, so a model that is only an ONNX file cannot run here
 
     @abstractmethod
     def supports(self, plan: Plan, environment: Environment) -> Support:

@@ -100,6 +100,18 @@ def test_two_at_once_is_one_clear_message():
         pass
 
 
+def test_stop_ends_the_wait_for_another_measurement():
+    with measuring("first"), pytest.raises(StoppedError), measuring("second", wait=30, stop=lambda: True):
+        pass
+
+
+def test_an_onnx_file_runs_only_where_no_network_is_needed():
+    config = RunConfig(model="any.onnx")
+    assert "no PyTorch network" in bench.support(config).reason
+    assert "no PyTorch network" in bench.support(config.replace(engine="compiled")).reason
+    assert bench.support(config.replace(engine="openvino"))
+
+
 def test_stop_ends_the_run_and_its_process_at_once():
     started = time.monotonic()
     stop = threading.Event()

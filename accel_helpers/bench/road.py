@@ -58,6 +58,8 @@ def support(config: RunConfig) -> Support:
     engine = engines.get(config.engine)
     if missing := engine.missing():
         return Support(False, f"needs {', '.join(missing)}: {engine.install}")
+    if engine.needs_network and config.model.endswith(".onnx"):
+        return Support(False, "an ONNX file holds no PyTorch network; onnx_runtime and openvino read it")
     return engine.supports(plan_of(config), environment.describe())
 
 
@@ -90,7 +92,7 @@ def compare(
     for config in configs:  # every refusal comes before the first process starts
         engines.get(config.engine).require(plan_of(config), run.environment)
         models.get(config.model)
-    with measuring(", ".join(f"{config.model} {plan.label}" for config, plan in zip(configs, run.plans, strict=True))):
+    with measuring(", ".join(f"{config.model} {plan.label}" for config, plan in zip(configs, run.plans, strict=True)), stop=run.stop):
         return run.go()
 
 
@@ -136,14 +138,18 @@ class _Run:
         return Comparison(tuple(measurements), verdicts)
 
     def build(self) -> list[Artifact]:
-        """Build one after the other, each in a process of its own, so that nothing a compiler leaves behind is measured."""
+        """Build in processes that measure nothing, one for all plans of the same files: what a compiler leaves behind goes with it."""
         artifacts = []
-        for index, (config, plan) in enumerate(zip(self.configs, self.plans, strict=True)):
-            self.tell("building", index)
-            with WorkerProcess(usable_cpus(), self.stop) as worker:
-                built = Artifact.from_dict(worker.ask("build", model=config.model, plan=plan.to_dict())["artifact"])
-                worker.ask("refer", model=config.model, plan=plan.to_dict(), seed=self.configs[0].seed)
-            artifacts.append(built.with_plan(plan))
+        with contextlib.ExitStack() as stack:
+            builders: dict[tuple[str, ...], WorkerProcess] = {}
+            for index, (config, plan) in enumerate(zip(self.configs, self.plans, strict=True)):
+                self.tell("building", index)
+                key = (config.model, *plan.build_fields.values())
+                if key not in builders:
+                    builders[key] = stack.enter_context(WorkerProcess(usable_cpus(), self.stop))
+                built = builders[key].ask("build", model=config.model, plan=plan.to_dict())["artifact"]
+                builders[key].ask("refer", model=config.model, plan=plan.to_dict(), seed=self.configs[0].seed)
+                artifacts.append(Artifact.from_dict(built).with_plan(plan))
         return artifacts
 
     def load(self, workers: list[WorkerProcess], artifacts: list[Artifact]) -> tuple[list[float], list[dict[str, Any]]]:

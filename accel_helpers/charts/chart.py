@@ -18,6 +18,8 @@ Series differ in their marker and dash as well, so that no chart rests on colour
 MARKERS = ("circle", "diamond", "square", "triangle-up", "x", "cross", "star", "hexagon")
 DASHES = ("solid", "dash", "dot", "dashdot")
 
+CONFIG = {"responsive": True, "displaylogo": False, "modeBarButtonsToRemove": ["sendChartToCloud"]}
+"""How plotly shows a figure: without the button that would upload the reader's figures."""
 _WIDE = 20.0
 """Positive values that spread over more than this factor get a logarithmic axis."""
 
@@ -41,7 +43,7 @@ class Chart:
         from IPython.display import display
 
         # plotly's own bundle would put five megabytes of script into the notebook; the mime type alone is drawn by JupyterLab
-        display({MIME: self.figure.to_plotly_json(), "text/plain": self.sentence}, raw=True)
+        display({MIME: {**self.figure.to_plotly_json(), "config": CONFIG}, "text/plain": self.sentence}, raw=True)
         text = f"<p>{escape(self.sentence)}</p><details><summary>The same data as a table</summary>{as_html(self.table)}</details>"
         display({"text/html": text, "text/plain": self.sentence}, raw=True)
 

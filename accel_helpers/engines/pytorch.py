@@ -113,6 +113,7 @@ class PyTorch(Engine):
 
     name = "pytorch"
     needs = ("torch", "safetensors")
+    needs_network = True
     packages = ("torch", "transformers")
     install = "pip install -e ."
 

@@ -17,7 +17,7 @@ import plotly.graph_objects as go
 
 from accel_helpers import bench
 from accel_helpers.bench import Progress
-from accel_helpers.charts import Chart, as_html
+from accel_helpers.charts import CONFIG, Chart, as_html
 from accel_helpers.config import RunConfig
 from accel_helpers.errors import AccelError, StoppedError
 from accel_helpers.panel import state as states
@@ -60,7 +60,7 @@ class Panel:
         self.stop = ipywidgets.Button(description="Stop", icon="stop")
         self.status = Status()
         self.figure = go.FigureWidget()
-        self.figure._config = _CONFIG
+        self.figure._config = CONFIG
         self.below = ipywidgets.HTML()
         self._fill()
         self._show()
@@ -174,11 +174,6 @@ class Panel:
 
 _STYLE = {"description_width": "initial"}
 _CHOICE = {"width": "auto", "max_width": "15em"}
-_CONFIG = {
-    "responsive": True,
-    "displaylogo": False,
-    "modeBarButtonsToRemove": ["sendChartToCloud"],  # which would upload the reader's figures
-}
 
 
 def _below(chart: Chart) -> str:
