@@ -100,6 +100,21 @@ def test_two_at_once_is_one_clear_message():
         pass
 
 
+def test_a_score_is_reused_for_the_same_files_in_the_same_precision_only():
+    """OpenVINO keeps one set of files for FP32 and BF16: what the one scored says nothing of the other."""
+    configs = [FAST.replace(engine="openvino", precision=precision) for precision in ("fp32", "bf16")]
+    if not bench.support(configs[1]):
+        configs[1] = FAST.replace(engine="openvino", hint="throughput")
+    scored = [stages(config).count("scoring") for config in (*configs, *configs)]
+    assert scored == [1, int(configs[1].precision == "bf16"), 0, 0]
+
+
+def stages(config):
+    seen = []
+    bench.measure(config, watch=seen.append)
+    return [progress.stage for progress in seen]
+
+
 def test_stop_ends_the_wait_for_another_measurement():
     with measuring("first"), pytest.raises(StoppedError), measuring("second", wait=30, stop=lambda: True):
         pass

@@ -168,12 +168,12 @@ class _Run:
         self.watch(Progress("measuring", self.plans, done, self.configs[0].rounds, tuple(tuple(one) for one in rounds)))
 
     def score(self, index: int, worker: WorkerProcess, artifact: Artifact) -> Score | None:
-        """The task metric, or the one already measured on these very files."""
+        """The task metric, or the one already measured on these very files in this precision (two precisions may share their files)."""
         model = models.get(self.configs[index].model)
         if model.metric is None or self.plans[index].engine == "null":
             return None
         for past in Store().latest(Measurement, model=model.name):
-            if past.artifact == artifact.content and past.score:
+            if past.score and (past.artifact, past.plan.build_fields) == (artifact.content, artifact.plan.build_fields):
                 return past.score
         self.tell("scoring", index)
         return Score.from_dict(worker.ask("score"))
