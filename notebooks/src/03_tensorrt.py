@@ -13,7 +13,7 @@ batch: int = 1
 sequence: int = 128
 threads: int = 0
 rounds: int = 12
-seconds: float = 2.0
+seconds: float = 1.0
 seed: int = 0
 
 # %% [markdown]
@@ -29,12 +29,14 @@ config = RunConfig.from_namespace(globals())
 # ## Which engines can run here?
 #
 # The engines are the files of one folder (`null` computes nothing and has no part in this). Each is asked for the precision of the settings
-# and for BF16, since using a smaller type is half of what a compiler can do. Each says for itself what it can run here, or what stands in
+# and for BF16, since using a smaller type is half of what a compiler can do; `compiled` only once, because it compiles anew in every
+# process, and a second time would take as long as all the others together. Each says for itself what it can run here, or what stands in
 # the way; none runs something else in its place.
 
 # %%
 compilers = [name for name in engines.names() if name != "null"]
-candidates = [config.replace(engine=name, precision=kind) for kind in dict.fromkeys([precision, "bf16"]) for name in compilers]
+kinds = [(name, kind) for kind in dict.fromkeys([precision, "bf16"]) for name in compilers if kind == precision or name != "compiled"]
+candidates = [config.replace(engine=name, precision=kind) for name, kind in kinds]
 answers = [(one, bench.support(one)) for one in candidates]
 rows = [[one.engine, one.precision, "yes" if answer else "no", answer.reason] for one, answer in answers]
 lesson.table([["Engine", "Precision", "Runs here", "Why not"], *rows])
