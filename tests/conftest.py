@@ -1,4 +1,4 @@
-"""What all tests share: thread pools that sleep instead of spinning, and no network for anything but the asset fetcher's own tests."""
+"""What all tests share: thread pools that sleep instead of spinning, no model hub, and the GPU tests only where there is a GPU."""
 
 import os
 
@@ -6,3 +6,20 @@ import os
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ["ACCEL_HEADLESS"] = "1"
+
+
+def pytest_collection_modifyitems(config, items):
+    from accel_helpers import environment
+
+    if environment.describe().gpus:
+        return
+    deselected = [item for item in items if item.get_closest_marker("gpu")]
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = [item for item in items if item not in deselected]
+
+
+def pytest_report_header():
+    from accel_helpers import environment
+
+    return "gpu tests: run" if environment.describe().gpus else "gpu tests: deselected, no NVIDIA GPU answers here"
