@@ -30,7 +30,7 @@ check: setup
 	$(BIN)/python notebooks/build.py --check
 
 lab: setup
-	$(BIN)/jupyter lab --ip=127.0.0.1 notebooks/00_environment.ipynb
+	$(BIN)/jupyter lab --ip=127.0.0.1 $(if $(filter 0,$(shell id -u)),--allow-root) notebooks/00_environment.ipynb
 
 bench: setup
 	$(BIN)/python benchmarks/road.py

@@ -190,7 +190,7 @@ def test_a_flood_of_rounds_is_drawn_rarely_and_the_end_always(shown, run, monkey
     assert [state.progress.done for state in drawn[before:]] == [1, 4]
     assert list(shown.figure.data[0].x) == [1, 2, 3, 4]
     run.go.set()
-    until(lambda: not shown.state.running)
+    until(lambda: rested(shown))
     shown._thread.join(5)
     assert drawn[-1] is shown.state
     assert list(shown.figure.data[0].x) == [FAST.batch]
@@ -206,7 +206,7 @@ def test_a_change_restarts_with_the_new_choice(shown, run):
     old(progress(5))
     assert shown.state.progress is None, "a superseded measurement moved the panel"
     run.go.set()
-    until(lambda: not shown.state.running)
+    until(lambda: rested(shown))
     assert [one.plan.batch for one in shown.state.history] == [8]
 
 
@@ -215,7 +215,7 @@ def test_the_live_figure_becomes_what_is_drawn(shown, run):
     run.go.set()
     for batch, precision in ((2, "fp32"), (4, "fp32"), (4, "bf16")):
         shown._enter(lambda state, b=batch, p=precision: states.begin(states.replace(state, config=FAST.replace(batch=b, precision=p))))
-        until(lambda: not shown.state.running)
+        until(lambda: rested(shown))
         shown._thread.join(5)
     wanted = states.draw(shown.state).figure
     assert len(shown.state.history) == 3
@@ -248,7 +248,7 @@ def test_an_error_is_text_in_the_status(shown, run):
     run.error = MeasurementError("The process that measured was killed.", "Take a smaller batch.")
     run.go.set()
     shown.start.click()
-    until(lambda: not shown.state.running)
+    until(lambda: rested(shown))
     assert shown.status.text == "The process that measured was killed. Take a smaller batch."
     assert shown.stop.disabled
 
@@ -259,23 +259,29 @@ def test_a_bug_is_said_too_and_its_traceback_kept(shown, run, monkeypatch):
     run.error = ZeroDivisionError("division by zero")
     run.go.set()
     shown.start.click()
-    until(lambda: not shown.state.running)
+    until(lambda: rested(shown))
     shown._thread.join(5)
     assert "ZeroDivisionError" in shown.status.text
     assert [one.exc_type for one in caught] == [ZeroDivisionError]
+
+
+def rested(panel):
+    """Nothing runs, and what follows from it has been drawn: a step and its drawing happen under one lock."""
+    with panel._lock:
+        return not panel.state.running
 
 
 def test_a_busy_machine_is_said_in_the_status(shown, monkeypatch):
     monkeypatch.setattr(road, "measuring", partial(measuring, wait=0.2))
     with measuring("a neighbour"):
         shown.start.click()
-        until(lambda: not shown.state.running)
+        until(lambda: rested(shown))
     assert "One measurement at a time: a neighbour" in shown.status.text
 
 
 def test_a_real_measurement_fills_the_panel_and_stop_ends_another_at_once(shown):
     shown.start.click()
-    until(lambda: not shown.state.running, timeout=40)
+    until(lambda: rested(shown), timeout=40)
     assert [one.plan for one in shown.state.history] == [plan_of(FAST)]
     assert "P50" in shown.status.text
     shown._chosen("batch", 2)
