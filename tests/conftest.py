@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 # Two OpenMP pools that spin against one another on two cores slow each other a hundredfold.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -23,3 +25,10 @@ def pytest_report_header():
     from accel_helpers import environment
 
     return "gpu tests: run" if environment.describe().gpus else "gpu tests: deselected, no NVIDIA GPU answers here"
+
+
+@pytest.fixture
+def out(tmp_path):
+    """An empty folder to build an artifact into."""
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out"

@@ -378,6 +378,7 @@ def test_a_chart_in_a_notebook_is_a_static_figure_and_its_words(monkeypatch):
     charts.latency(one)._ipython_display_()
     figure, words = shown
     assert set(figure) == {charts.MIME, "text/plain"}
+    assert "sendChartToCloud" in figure[charts.MIME]["config"]["modeBarButtonsToRemove"]  # it would upload the reader's figures
     assert len(json.dumps(figure)) < 80_000
     assert words["text/html"].startswith("<p>text-encoder on pytorch fp32 cpu b1: P50 ")
     assert '<th scope="col">Part</th>' in words["text/html"]

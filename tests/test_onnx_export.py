@@ -20,12 +20,6 @@ def store(tmp_path, monkeypatch):
     monkeypatch.setenv("ACCEL_STORE", str(tmp_path / "store"))
 
 
-@pytest.fixture
-def out(tmp_path):
-    (tmp_path / "out").mkdir()
-    return tmp_path / "out"
-
-
 def test_the_report_says_what_was_checked(out, capfd):
     report = _onnx_export.export(small_models.linear(), out)
     assert report["files"] == sorted(one.name for one in out.iterdir())
