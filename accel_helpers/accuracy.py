@@ -11,13 +11,23 @@ from accel_helpers.errors import ModelError
 from accel_helpers.models import Array, Model
 from accel_helpers.records import Score
 
-TOLERANCE: Mapping[str, float] = {"fp32": 1e-3, "tf32": 64 * 2**-11, "fp16": 64 * 2**-11, "bf16": 64 * 2**-8}
+_QUANTIZED = 0.5
+TOLERANCE: Mapping[str, float] = {
+    "fp32": 1e-3,
+    "tf32": 64 * 2**-11,
+    "fp16": 64 * 2**-11,
+    "bf16": 64 * 2**-8,
+    "int8": _QUANTIZED,
+    "int4": _QUANTIZED,
+    "fp8": _QUANTIZED,
+}
 """Largest relative error of an output that rounding in the type explains.
 
 Sixty-four unit roundoffs, 2^-8 for bf16 (7 stored bits) and 2^-11 for fp16 and tf32 (10 stored bits): they add up over some tens of layers
 (Higham, Accuracy and Stability of Numerical Algorithms, chapters 2 and 3). FP32, at 2^-24, has room for another order of summation. An
-output outside is wrong, not rounded: one without its mask or of zeros is off by 0.6 and more. Whether the rounding is acceptable is for
-the task metric to say.
+output outside is wrong, not rounded: one without its mask or of zeros is off by 0.6 and more. Eight bits and fewer have no such bound,
+because their error depends on the ranges: half the output's norm (6 dB) is where noise begins to drown the signal. Whether the rounding
+is acceptable is for the task metric to say.
 """
 
 

@@ -17,13 +17,21 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from accel_helpers.errors import ParameterError, UnknownNameError
 
-Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+Precision = Literal["fp32", "tf32", "bf16", "fp16", "int8", "int4", "fp8"]
+Scheme = Literal["auto", "dynamic", "static", "weight_only", "accuracy_control", "qat"]
+Calibrator = Literal["minmax", "entropy", "percentile"]
+CalibrationData = Literal["representative", "one_class", "unnormalised", "noise"]
+Switch = Literal["auto", "on", "off"]
+Rest = Literal["fp32", "bf16"]
 Device = Literal["cpu", "cuda"]
 Hint = Literal["latency", "throughput"]
 
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 DEVICES: tuple[str, ...] = get_args(Device)
 HINTS: tuple[str, ...] = get_args(Hint)
+QUANTIZED: tuple[str, ...] = ("int8", "int4", "fp8")
+"""The precisions that a model must be quantized to; the fields from ``scheme`` to ``keep`` speak of these alone."""
+SCHEMES: tuple[str, ...] = get_args(Scheme)
 
 
 class RunConfig(BaseModel):
@@ -34,6 +42,15 @@ class RunConfig(BaseModel):
     model: str = Field("text-encoder", description="built-in name, ONNX file, Hugging Face id or folder, or module:function")
     engine: str = Field("pytorch", description="a name in accel_helpers/engines")
     precision: Precision = Field("fp32", description="the type the heavy operators run in")
+    scheme: Scheme = Field("auto", description="how a model is quantized; auto takes the engine's own choice for the model")
+    calibration: int = Field(64, ge=1, le=4096, description="samples to take the ranges of activations from, where the scheme needs them")
+    calibrator: Calibrator = Field("minmax", description="how a range is taken from the calibration samples")
+    calibration_data: CalibrationData = Field("representative", description="what to calibrate with; all but the first are experiments")
+    per_channel: bool = Field(True, description="one scale for each output channel of a weight, or one for the whole weight")
+    symmetric: bool = Field(False, description="activations as signed integers around zero (S8S8), or unsigned with a zero point (U8S8)")
+    reduce_range: Switch = Field("auto", description="weights in seven bits; auto where the processor's INT8 products would overflow")
+    rest: Rest = Field("fp32", description="the type of what is not quantized")
+    keep: str = Field("", description="names of layers to leave unquantized, separated by commas")
     device: Device = Field("cpu", description="where the model runs")
     batch: int = Field(1, ge=1, le=4096, description="items per call")
     sequence: int = Field(128, ge=2, le=8192, description="tokens per item, for models that read sequences")
@@ -117,6 +134,8 @@ class RunConfig(BaseModel):
     @classmethod
     def _scalar(cls, name: str, text: str) -> Any:
         kind = cls.model_fields[name].annotation
+        if kind is bool and text.lower() in ("true", "false"):
+            return text.lower() == "true"
         if kind not in (int, float):
             return text
         try:

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -91,6 +91,7 @@ class Engine(ABC):
     packages: tuple[str, ...] = ()  # distributions whose versions a built artifact depends on
     install: str = "pip install -e '.[cpu]'"
     needs_network: bool = False  # runs a torch.nn.Module, so a model that is only an ONNX file cannot run here
+    schemes: Mapping[str, tuple[str, ...]] = MappingProxyType({})  # quantized precision -> its schemes, the usual one first
 
     @abstractmethod
     def supports(self, plan: Plan, environment: Environment) -> Support:
@@ -113,6 +114,11 @@ class Engine(ABC):
             UnsupportedError: the provider, device or precision asked for did not load.
             ArtifactError: the files cannot be read.
         """
+
+    def scheme(self, precision: str, has_sequence: bool) -> str:
+        """What ``scheme=auto`` means here: dynamic for models that read sequences, where there is that choice, else the usual one."""
+        known = self.schemes.get(precision, ("static",))
+        return "dynamic" if has_sequence and "dynamic" in known else known[0]
 
     def missing(self) -> tuple[str, ...]:
         """Import names this engine needs that are not installed. Looks, but imports nothing."""

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self, cast
 from accel_helpers.errors import StoreError
 from accel_helpers.intervals import Estimate, log_centre, median, quantile_estimate
 
-SCHEMA = 1
+SCHEMA = 2
 """Raised by one when a field changes its meaning; a record of another schema is refused, never misread."""
 
 Scope = Literal["compute", "end to end"]
@@ -111,6 +111,50 @@ class Environment(Record):
 
 
 @dataclass(frozen=True)
+class Quantization(Record):
+    """How a plan's numbers become integers. Fields that mean nothing to a scheme hold their defaults, so that equal files are equal plans."""
+
+    scheme: str  # dynamic, static, weight_only, accuracy_control or qat: see config.Scheme
+    calibration: int = 0  # samples that the ranges of the activations are taken from; 0 where the scheme reads none
+    calibrator: str = "minmax"  # how a range is taken from them: minmax, entropy or percentile
+    calibration_data: str = "representative"  # or one of the experiments in config.CalibrationData
+    per_channel: bool = True  # one scale for each output channel of a weight, or one for the whole weight
+    symmetric: bool = False  # activations as signed integers around zero, or unsigned with a zero point
+    reduce_range: bool = False  # weights in seven bits, so that a sum of two products fits sixteen (x86 without VNNI)
+    rest: str = "fp32"  # the type of what is not quantized
+    keep: tuple[str, ...] = ()  # layers left unquantized, by name
+    seed: int = 0  # which samples of the calibration part
+
+
+@dataclass(frozen=True)
+class Layer(Record):
+    """One layer of a built model, as it really runs."""
+
+    name: str
+    operator: str  # as the engine spells it: MatMul, Conv, QLinearConv, onednn::qlinear_pointwise …
+    precision: str  # of its multiplications: int8, fp8, fp32 …; "int8 weights", "int4 weights" where only the weight is short
+    parameters: int
+    weight_bytes: int
+    operations: int  # multiplications of one item at the plan's sequence length
+    reason: str = ""  # why it stayed behind, empty where it did not
+
+
+@dataclass(frozen=True)
+class Census(Record):
+    """Which layers of a built model run in which type."""
+
+    layers: tuple[Layer, ...]  # those with weights, and products of two activations
+    unfused: int = 0  # quantize and dequantize operators that run on their own in the built model
+    transitions: int = 0  # places where a value changes its type on the way from one layer to the next
+
+    def share(self, of: Literal["layers", "parameters", "operations"] = "operations") -> float:
+        """The share of layers, parameters or multiplications whose type is an integer or FP8."""
+        counts = [(1 if of == "layers" else int(getattr(one, of)), one.precision) for one in self.layers]
+        total = sum(count for count, _ in counts)
+        return sum(count for count, precision in counts if precision.startswith(("int", "fp8"))) / total if total else 0.0
+
+
+@dataclass(frozen=True)
 class Plan(Record):
     """How to run a model: the engine and everything it is asked for."""
 
@@ -121,16 +165,19 @@ class Plan(Record):
     sequence: int = 128
     threads: int = 1
     hint: str = "latency"
+    quantization: Quantization | None = None  # of the precisions int8, int4 and fp8, and of no other
 
     @property
     def build_fields(self) -> dict[str, str]:
         """The fields that decide which files are built; the others are chosen when they are loaded."""
-        return {"engine": self.engine, "precision": self.precision, "device": self.device}
+        quantized = {"quantization": self.quantization.to_json()} if self.quantization else {}
+        return {"engine": self.engine, "precision": self.precision, "device": self.device, **quantized}
 
     @property
     def label(self) -> str:
         """A short name for tables and legends."""
-        return f"{self.engine} {self.precision} {self.device} b{self.batch}"
+        scheme = f" {self.quantization.scheme}" if self.quantization else ""
+        return f"{self.engine} {self.precision}{scheme} {self.device} b{self.batch}"
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from typing import Any
 
 from accel_helpers import engines, environment, models
 from accel_helpers.bench.process import Stop, WorkerProcess
-from accel_helpers.config import RunConfig
+from accel_helpers.config import QUANTIZED, RunConfig
 from accel_helpers.device import Conditions, measuring, quiet, usable_cpus
 from accel_helpers.engine import Support
 from accel_helpers.measure import WARMUP_SECONDS, calls_per_round, interleave
-from accel_helpers.records import Artifact, Check, Environment, Measurement, Plan, Round, Scope, Score, Verdict
+from accel_helpers.records import Artifact, Check, Environment, Measurement, Plan, Quantization, Round, Scope, Score, Verdict
 from accel_helpers.store import Store
 
 
@@ -50,7 +50,27 @@ def plan_of(config: RunConfig) -> Plan:
         sequence=config.sequence,
         threads=config.threads or usable_cpus(),
         hint=config.hint,
+        quantization=_quantization(config),
     )
+
+
+def _quantization(config: RunConfig) -> Quantization | None:
+    """How a configuration is quantized, with ``auto`` resolved and what its scheme does not use left at the defaults."""
+    if config.precision not in QUANTIZED:
+        return None
+    scheme = config.scheme
+    if scheme == "auto":
+        scheme = engines.get(config.engine).scheme(config.precision, models.get(config.model).has_sequence)
+    chosen: dict[str, Any] = {"rest": config.rest, "keep": tuple(sorted(filter(None, map(str.strip, config.keep.split(",")))))}
+    if scheme != "qat":
+        chosen["per_channel"] = config.per_channel
+    if scheme in ("dynamic", "static", "accuracy_control"):
+        short = config.reduce_range == "on" or (config.reduce_range == "auto" and engines.overflows(environment.describe()))
+        chosen |= {"reduce_range": config.precision == "int8" and short, "symmetric": config.symmetric}
+    if scheme in ("static", "accuracy_control", "qat"):
+        chosen |= {"calibration": config.calibration, "calibrator": config.calibrator}
+        chosen |= {"calibration_data": config.calibration_data, "seed": config.seed}
+    return Quantization(scheme, **chosen)
 
 
 def support(config: RunConfig) -> Support:

@@ -7,7 +7,10 @@ import pkgutil
 from functools import cache
 
 from accel_helpers.engine import Engine
+from accel_helpers.engines._hardware import overflows
 from accel_helpers.errors import UnknownNameError
+
+__all__ = ["get", "names", "overflows"]
 
 
 @cache

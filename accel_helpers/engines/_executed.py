@@ -21,6 +21,14 @@ _NAMES = {
     "float64": "fp64",
     "double": "fp64",
     "f64": "fp64",
+    "int8": "int8",
+    "uint8": "int8",
+    "i8": "int8",
+    "u8": "int8",
+    "int4": "int4",
+    "uint4": "int4",
+    "i4": "int4",
+    "u4": "int4",
 }
 
 

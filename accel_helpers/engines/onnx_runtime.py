@@ -97,6 +97,8 @@ class OnnxRuntime(Engine):
 
     def supports(self, plan: Plan, environment: Environment) -> Support:
         """What the installed build and the hardware can run."""
+        if not (answer := _hardware.quantized(self, plan)):
+            return answer
         if plan.device == "cpu":
             lacks = _CPU_LACKS.get(plan.precision)
             return Support(False, lacks) if lacks else _hardware.cpu(plan, environment)

@@ -110,6 +110,8 @@ class OpenVino(Engine):
 
     def supports(self, plan: Plan, environment: Environment) -> Support:
         """The processor's types; no NVIDIA GPU."""
+        if not (answer := _hardware.quantized(self, plan)):
+            return answer
         if plan.device != "cpu":
             return Support(False, "OpenVINO does not run on NVIDIA GPUs; choose device=cpu")
         return _hardware.cpu(plan, environment)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from accel_helpers.config import QUANTIZED
 from accel_helpers.environment.finding import capability
 from accel_helpers.environment.gpu_rules import RTX_CAPABILITIES
 from accel_helpers.records import Environment, Gpu, Record
@@ -48,8 +49,8 @@ def route(environment: Environment) -> tuple[Step, ...]:
 
 
 def _notebook(engine: str, precision: str) -> str:
-    if precision in ("int8", "int4"):
-        return ""
+    if precision in QUANTIZED:
+        return "02_quantization"
     return "03_tensorrt" if engine == "tensorrt" else "01_baseline"
 
 

@@ -87,5 +87,7 @@ class Model:
     onnx: Path | None = None  # the reader's own ONNX file
     dataset: Callable[[], Dataset] | None = None  # read when asked
     metric: Metric | None = None
+    # trains the network given, in place, for quantization-aware training: the weights of `build` to start with, labelled data of its own
+    train: Callable[[Any], None] | None = None
     has_sequence: bool = False
     notes: Mapping[str, str] = field(default_factory=dict)  # licence, source, what was converted

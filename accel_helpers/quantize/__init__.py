@@ -1,0 +1,1 @@
+"""Quantization looked at from above: which layers are sensitive, and why a quantized model is slow or wrong."""
