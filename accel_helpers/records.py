@@ -112,7 +112,7 @@ class Environment(Record):
 
 @dataclass(frozen=True)
 class Quantization(Record):
-    """How a plan's numbers become integers. Fields that mean nothing to a scheme hold their defaults, so that equal files are equal plans."""
+    precision: str  # of its multiplications: int8, fp8, fp32 …; "int8 weights" or "int4 weights" where only the weight is short
 
     scheme: str  # dynamic, static, weight_only, accuracy_control or qat: see config.Scheme
     calibration: int = 0  # samples that the ranges of the activations are taken from; 0 where the scheme reads none

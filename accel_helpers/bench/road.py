@@ -58,7 +58,7 @@ def _quantization(config: RunConfig) -> Quantization | None:
     """How a configuration is quantized, with ``auto`` resolved and what its scheme does not use left at the defaults."""
     if config.precision not in QUANTIZED:
         return None
-    scheme = config.scheme
+    scheme: str = config.scheme
     if scheme == "auto":
         scheme = engines.get(config.engine).scheme(config.precision, models.get(config.model).has_sequence)
     chosen: dict[str, Any] = {"rest": config.rest, "keep": tuple(sorted(filter(None, map(str.strip, config.keep.split(",")))))}
