@@ -112,7 +112,7 @@ class Environment(Record):
 
 @dataclass(frozen=True)
 class Quantization(Record):
-    precision: str  # of its multiplications: int8, fp8, fp32 …; "int8 weights" or "int4 weights" where only the weight is short
+    """How a plan's numbers become integers. What a scheme does not use holds its default, so that equal files are equal plans."""
 
     scheme: str  # dynamic, static, weight_only, accuracy_control or qat: see config.Scheme
     calibration: int = 0  # samples that the ranges of the activations are taken from; 0 where the scheme reads none
@@ -132,7 +132,7 @@ class Layer(Record):
 
     name: str
     operator: str  # as the engine spells it: MatMul, Conv, QLinearConv, onednn::qlinear_pointwise …
-    precision: str  # of its multiplications: int8, fp8, fp32 …; "int8 weights", "int4 weights" where only the weight is short
+    precision: str  # of its multiplications: int8, fp8, fp32 …; "int8 weights" or "int4 weights" where only the weight is short
     parameters: int
     weight_bytes: int
     operations: int  # multiplications of one item at the plan's sequence length
