@@ -10,6 +10,7 @@ Names are imported when they are first asked for, so that importing the package 
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -32,6 +33,12 @@ _HOME = {
 }
 
 __all__ = ["AccelError", "Measurement", "Plan", "RunConfig", "Store", "Verdict", "compare", "measure", "support"]
+
+
+_EXPECTED = ("Failed to load ", "is an Enum subclass and is now natively supported")
+"""What torchao logs whenever it is imported, as transformers does for every network: CUDA extensions that do not load, Enum classes."""
+for _name in ("torchao", "torch.utils._pytree"):
+    logging.getLogger(_name).addFilter(lambda record: not any(part in record.msg for part in _EXPECTED))
 
 
 def __getattr__(name: str) -> Any:

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from accel_helpers import bench
+from accel_helpers.accuracy import compare_scores
 from accel_helpers.bench import Comparison
 from accel_helpers.charts import Ceiling, labels, rate, ratio, seconds
 from accel_helpers.environment import Ceilings
 from accel_helpers.instructions import Effect
 from accel_helpers.intervals import Estimate
-from accel_helpers.records import Claim, Environment, Finding, Measurement, Verdict
+from accel_helpers.quantize import BitWidth, SensitivePart, Trials
+from accel_helpers.records import Census, Claim, Environment, Finding, Measurement, Verdict
 
 SLOW = 1.5
 """A first call that takes this many times the median is called slow."""
@@ -26,6 +29,10 @@ BUSY = WELL = 0.7
 """The utilisation that the claim speaks of, and the share of the ceiling that would deserve "well optimised"."""
 DECIDES = 0.5
 """A matrix times a vector that reaches this share of the memory bandwidth is bound by it."""
+SMALLER = 3.5
+"""Where "about 4 times smaller" begins."""
+HALF = 0.5
+"""The share of the noise that makes a part of a network the sensitive one."""
 FREE = 0.1
 """Using a built engine again is called free when it takes at most this share of building it."""
 
@@ -132,6 +139,97 @@ def build_once(comparison: Comparison) -> Claim:
     return _claim("C5", "An engine is slow to build the first time and free afterwards", verdict, evidence, built)
 
 
+def smaller(comparison: Comparison) -> Claim:
+    """C1: the files of every INT8 plan against those of the FP32 plan of its engine. Sizes are exact, so there is no interval."""
+    pairs = [(one, plain) for one, plain in _against(comparison, "fp32") if one.plan.precision == "int8"]
+    times = [plain.size_bytes / one.size_bytes for one, plain in pairs]
+    found = ", ".join(f"{name} {ratio(value)}" for name, value in zip(labels([one for one, _ in pairs]), times, strict=True))
+    shares = [Census.from_dict(one.report["census"]).share("parameters") for one, _ in pairs]
+    evidence = (
+        f"Smaller than FP32 of the same engine: {found}; at least {SMALLER:g} for every plan would be about 4. "
+        f"Of the counted parameters, {min(shares):.0%} to {max(shares):.0%} are integers."
+    )
+    verdict: Finding = "holds" if min(times) >= SMALLER else "does not hold here"
+    return _claim("C1", "An INT8 model is about 4 times smaller than FP32", verdict, evidence, [one for pair in pairs for one in pair])
+
+
+def quantized_is_faster(comparison: Comparison) -> Claim:
+    """C2: every quantized plan against FP32 and, beside it, BF16 of the same engine; it holds if each is faster than its FP32."""
+    quantized = [(one, plain) for one, plain in _against(comparison, "fp32") if one.plan.quantization]
+    found: list[Finding] = []
+    said = []
+    for name, (one, plain) in zip(labels([one for one, _ in quantized]), quantized, strict=True):
+        verdict = bench.judge(plain, one)
+        found.append(judge(verdict.speedup, at_least=1.0))
+        said.append(f"{name} {ratio(verdict.speedup)}")
+    halves = [
+        f"{name} {ratio(bench.judge(half, one).speedup)}"
+        for name, (one, half) in ((labels([pair[0]])[0], pair) for pair in _against(comparison, "bf16") if pair[0].plan.quantization)
+    ]
+    evidence = f"Wall time against FP32 of the same engine: {', '.join(said)}."
+    evidence += f" Against BF16: {', '.join(halves)}." if halves else " No engine here ran BF16 beside it."
+    order: tuple[Finding, ...] = ("does not hold here", "too noisy to say", "holds")
+    records = [one for pair in quantized for one in pair]
+    return _claim("C2", "Quantization makes inference faster", min(found, key=order.index), evidence, records)
+
+
+def calibration_data(trials: Trials, here: Environment) -> Claim:
+    """C11: one plan calibrated with wrong kinds of data and with the model's own, each judged against FP32 on the same samples."""
+    own = [one for one in trials.trials if one.data == "representative"]
+    wrong = [one for one in trials.trials if one.data != "representative"]
+    words = {one.data: trials.verdict(one).score_word for one in wrong}
+    repaired = all(trials.verdict(one).score_word in ("no worse", "better") for one in own)
+    verdict: Finding = "too noisy to say"
+    if repaired and all(word == "worse" for word in words.values()):
+        verdict = "holds"
+    elif any(word in ("no worse", "better") for word in words.values()) or any(trials.verdict(one).score_word == "worse" for one in own):
+        verdict = "does not hold here"
+    said = []
+    for one in [*own, *wrong]:
+        caught = ", detected beforehand" if one.symptoms else ""
+        said.append(f"{one.data} {one.score.value:.4f} ({trials.verdict(one).score_word}{caught})")
+    evidence = f"FP32 {trials.baseline.value:.4f} on {trials.baseline.samples} samples; calibrated with {', '.join(said)}."
+    statement = "Unrepresentative calibration data ruins accuracy, varied data repairs it"
+    return _claim("C11", statement, verdict, evidence, environment=here, model=trials.model)
+
+
+def attention_is_sensitive(part: SensitivePart, model: str, here: Environment) -> Claim:
+    """C12: the share of the noise that softmax and attention cause, and the share that goes when they return to float."""
+    found = [judge(part.attention, at_least=HALF), judge(part.attention_repaired, at_least=HALF)]
+    order: tuple[Finding, ...] = ("does not hold here", "too noisy to say", "holds")
+    evidence = (
+        f"Softmax and the products of attention cause {_percent(part.attention)} of the quantization noise (they are "
+        f"{part.operations:.0%} of the multiplications); in float they take {_percent(part.attention_repaired)} of it away. The part whose "
+        f"return to float takes the most away is {part.worst}: {_percent(part.repaired[part.worst])}."
+    )
+    statement = "Softmax and attention are the sensitive part; keeping them in 16 bits repairs accuracy"
+    return _claim("C12", statement, min(found, key=order.index), evidence, environment=here, model=model)
+
+
+def training_recovers(widths: Sequence[BitWidth], here: Environment, model: str) -> Claim:
+    """C13: at every width at which PTQ loses more than a point for certain, what QAT wins back of it, both on the same held-out samples."""
+    found: list[Finding] = []
+    said = []
+    for one in widths:
+        lost, won = compare_scores(one.fp32, one.ptq), compare_scores(one.ptq, one.qat).score_interval
+        said.append(f"at {one.bits} bits PTQ {one.ptq.value:.4f}, QAT {one.qat.value:.4f}")
+        if lost.score_word == "worse" and lost.score_change and won:
+            share = Estimate(*(bound / -lost.score_change for bound in (won.value, won.low, won.high)))
+            said[-1] += f", which wins {_percent(share)} of the loss back"
+            found.append(judge(share, at_least=HALF))
+    order: tuple[Finding, ...] = ("does not hold here", "too noisy to say", "holds")
+    verdict = min(found, key=order.index) if found else "too noisy to say"
+    nothing = "" if found else " PTQ lost nothing for certain, so there was nothing to recover."
+    evidence = f"FP32 {widths[0].fp32.value:.4f} on {widths[0].fp32.samples:,} held-out samples; {'; '.join(said)}.{nothing}"
+    return _claim("C13", "QAT recovers what PTQ loses", verdict, evidence, environment=here, model=model)
+
+
+def _against(comparison: Comparison, precision: str) -> list[tuple[Measurement, Measurement]]:
+    """Each measurement of a comparison with the one of the same engine in that precision, where there is one."""
+    plain = {one.plan.engine: one for one in comparison.measurements if one.plan.precision == precision}
+    return [(one, plain[one.plan.engine]) for one in comparison.measurements if one.plan.engine in plain]
+
+
 def _percent(share: Estimate) -> str:
     return f"{share.value:.0%} [{share.low:.0%}, {share.high:.0%}]"
 
@@ -143,6 +241,7 @@ def _claim(
     evidence: str,
     records: Sequence[Measurement | Verdict] = (),
     environment: Environment | None = None,
+    model: str = "",
 ) -> Claim:
     if any(one.status == "INVALID" for one in records):
         verdict, evidence = "too noisy to say", f"{evidence} A measurement behind this is INVALID."
@@ -155,6 +254,6 @@ def _claim(
         evidence=evidence,
         hardware=here.hardware,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
-        model=measured[0].model if measured else "",
+        model=measured[0].model if measured else model,
         records=tuple(one.digest for one in records),
     )

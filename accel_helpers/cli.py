@@ -63,8 +63,10 @@ def compare(
     settings: Settings = None,
     config: Config = None,
     skip: Annotated[bool, typer.Option("--skip-unsupported", help="leave out, with the reason, what cannot run here.")] = False,
+    budget: Annotated[float | None, typer.Option(help="loss of the task metric to allow; 0.01 is one point.")] = None,
 ) -> None:
     """Measure configurations in one interleaved run and judge each against the first."""
+    from accel_helpers.accuracy import Budget
     from accel_helpers.bench import compare as compare_configs
     from accel_helpers.bench import support
 
@@ -77,8 +79,12 @@ def compare(
         configs = [one for one, answer in supports if answer]
     if len(configs) < 2:
         raise AccelError("A comparison needs a baseline and a candidate.", "Give a parameter two values, e.g. engine=pytorch,openvino.")
-    result = compare_configs(configs, watch=_progress)
+    allowed = None if budget is None else Budget(budget)
+    result = compare_configs(configs, watch=_progress, budget=allowed)
     _summary(result.measurements, result.verdicts)
+    kept = [_within(candidate, verdict) for candidate, verdict in zip(result.measurements[1:], result.verdicts, strict=True) if allowed]
+    if allowed and not any(kept):
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -146,6 +152,17 @@ def _summary(measurements: list[Measurement] | tuple[Measurement, ...], verdicts
         say(f"{status}, {name}: {plans[0]}{more}")
 
 
+def _within(candidate: Measurement, verdict: Verdict) -> bool:
+    """Say whether a candidate is right and within its budget, and answer it."""
+    check = verdict.budget
+    if check is None or check.passed is False or candidate.status == "INVALID":
+        reason = "INVALID, for the reasons above" if candidate.status == "INVALID" else check.detail if check else ""
+        say(f"out of budget: {candidate.plan.label}: {reason}")
+        return False
+    say(f"within budget{'' if check.passed else ', but too few samples to be sure'}: {candidate.plan.label}: {check.detail}")
+    return True
+
+
 def _clear() -> str:
     return "\r\x1b[K" if sys.stdout.isatty() else ""
 
@@ -172,7 +189,7 @@ def _cell_progress(step: Step) -> None:
 
 
 def main() -> NoReturn:
-    """Run the command line; exit code 0 is success, 1 a failed notebook, 2 a mistake that the message explains."""
+    """Run the command line; exit code 0 is success, 1 a failed notebook or no plan within its budget, 2 a user's mistake."""
     try:
         app()
     except AccelError as error:

@@ -62,6 +62,10 @@ class AssetError(AccelError):
     """A file of the built-in models that cannot be fetched or is not the file that was pinned."""
 
 
+class BudgetError(AccelError):
+    """A model that loses more than its budget allows."""
+
+
 class StoreError(AccelError):
     """The store on disk cannot be read or written."""
 

@@ -7,10 +7,11 @@ the unit of evidence is the round, and a comparison is one paired log ratio per 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations_with_replacement
+from statistics import NormalDist
 
 
 @dataclass(frozen=True)
@@ -102,3 +103,75 @@ def log_centre(values: Sequence[float], level: float = 0.95) -> Estimate:
     """:func:`centre` of positive values on the log scale, where ratios are symmetric."""
     logs = centre([math.log(value) for value in values], level)
     return Estimate(math.exp(logs.value), math.exp(logs.low), math.exp(logs.high) if logs.high < math.inf else math.inf)
+
+
+def paired(changes: Sequence[float], level: float = 0.95) -> Estimate:
+    """The mean of paired differences with its interval: one difference for each sample that two models were judged on.
+
+    Differences of right and wrong answers, all of them -1, 0 or 1, have :func:`paired_proportions`; others have :func:`paired_mean`.
+    """
+    if all(change in (-1, 0, 1) for change in changes):
+        return paired_proportions(sum(change == 1 for change in changes), sum(change == -1 for change in changes), len(changes), level)
+    return paired_mean(changes, level)
+
+
+def paired_proportions(gained: int, lost: int, samples: int, level: float = 0.95) -> Estimate:
+    """The difference of two proportions of right answers on the same samples, with Tango's score interval.
+
+    Only the discordant pairs carry evidence, as in McNemar's test, whose statistic is this one at a difference of zero. Unlike Wald's,
+    the interval keeps its coverage where they are few, and exists where there is none (Tango, Statistics in Medicine 17 (1998) 891-908).
+
+    Args:
+        gained: samples that only the second model answers right.
+        lost: samples that only the first one answers right.
+        samples: all of them.
+        level: of confidence.
+    """
+    critical = NormalDist().inv_cdf((1 + level) / 2)
+    value = (gained - lost) / samples
+
+    def excess(difference: float) -> float:
+        """How far the score statistic of a difference lies from zero, beyond the critical value."""
+        linear = -gained - lost + (2 * samples - gained + lost) * difference
+        constant = -lost * difference * (1 - difference)
+        losing = (math.sqrt(max(linear**2 - 8 * samples * constant, 0)) - linear) / (4 * samples)  # its likeliest share of lost samples
+        variance = samples * (2 * losing + difference * (1 - difference))
+        return abs(gained - lost - samples * difference) - critical * math.sqrt(max(variance, 0))
+
+    return Estimate(value, _crossing(excess, value, -1.0), _crossing(excess, value, 1.0))
+
+
+def _crossing(excess: Callable[[float], float], inside: float, outside: float) -> float:
+    """Where ``excess`` becomes positive on the way from ``inside`` to ``outside``, by bisection."""
+    if excess(outside) <= 0:
+        return outside
+    for _ in range(60):
+        middle = (inside + outside) / 2
+        inside, outside = (inside, middle) if excess(middle) > 0 else (middle, outside)
+    return (inside + outside) / 2
+
+
+def paired_mean(changes: Sequence[float], level: float = 0.95, resamples: int = 2000, seed: int = 0) -> Estimate:
+    """The mean of paired differences with a bootstrap-t interval, the same one every time.
+
+    Each resample of the differences gives its mean's distance from theirs in units of its own standard error; the quantiles of those
+    distances replace Student's (Efron and Tibshirani, An Introduction to the Bootstrap, section 12.5). With fewer than eight differences
+    the interval is unbounded.
+    """
+    import numpy as np
+
+    values = np.asarray(changes, np.float64)
+    mean = float(values.mean())
+    if len(values) < 8:
+        return Estimate(mean, -math.inf, math.inf)
+    generator = np.random.default_rng(seed)
+    block = max(1, 2**20 // len(values))  # resamples at a time: some megabytes
+    distances = []
+    for start in range(0, resamples, block):
+        drawn = values[generator.integers(len(values), size=(min(block, resamples - start), len(values)))]
+        distance, error = drawn.mean(axis=1) - mean, drawn.std(axis=1)
+        endless = np.where(distance == 0, 0.0, np.copysign(math.inf, distance))  # where a resample is all the same
+        distances.append(np.divide(distance, error, out=endless, where=error > 0))
+    low, high = np.quantile(np.concatenate(distances), [(1 - level) / 2, (1 + level) / 2], method="nearest")
+    spread = float(values.std())
+    return Estimate(mean, mean - float(high) * spread, mean - float(low) * spread)

@@ -13,7 +13,7 @@ from functools import cache, cached_property
 from typing import Any, Literal, Self, cast
 
 from accel_helpers.errors import StoreError
-from accel_helpers.intervals import Estimate, log_centre, median, quantile_estimate
+from accel_helpers.intervals import Estimate, log_centre, median, paired, quantile_estimate
 
 SCHEMA = 2
 """Raised by one when a field changes its meaning; a record of another schema is refused, never misread."""
@@ -21,6 +21,7 @@ SCHEMA = 2
 Scope = Literal["compute", "end to end"]
 Status = Literal["VALID", "INDICATIVE", "INVALID"]
 Word = Literal["faster", "slower", "no difference", "too noisy"]
+ScoreWord = Literal["better", "no worse", "worse", "not enough samples"]
 Finding = Literal["holds", "does not hold here", "too noisy to say"]
 
 
@@ -242,6 +243,16 @@ class Score(Record):
     name: str
     value: float
     samples: int
+    outcomes: tuple[int | float, ...] = ()  # of each sample, in order: 1 right and 0 wrong, or its error; their mean is the value
+    others: Mapping[str, float] = field(default_factory=dict)  # other metrics of the same outputs by name: precision, recall, F1 …
+    higher_is_better: bool = True
+
+    def changes(self, baseline: Score) -> tuple[int | float, ...]:
+        """Each sample's outcome minus the baseline's on the same sample; empty where either is not known."""
+        if (self.name, len(self.outcomes)) != (baseline.name, len(baseline.outcomes)):
+            return ()
+        pairs = zip(self.outcomes, baseline.outcomes, strict=True)
+        return tuple(new - old if isinstance(new, int) else float(f"{new - old:.6g}") for new, old in pairs)
 
 
 @dataclass(frozen=True)
@@ -322,8 +333,14 @@ class Verdict(Record):
     wall: tuple[float, ...]  # baseline seconds over candidate seconds per item, one per round: above 1 the candidate is faster
     cpu: tuple[float, ...]  # the same for CPU time
     score_change: float | None = None  # candidate's task metric minus the baseline's
+    changes: tuple[
+        int | float, ...
+    ] = ()  # the same for each labelled sample's outcome, where outcomes are known; score_change is their mean
+    higher_is_better: bool = True  # of the task metric
+    allowed_loss: float = 0.01  # of the task metric, in its unit: 0.01 is one point of an accuracy
     status: Status = "VALID"
     margin: float = 0.05  # an interval inside [1/(1+margin), 1+margin] is called no difference
+    budget: Check | None = None  # whether the candidate stays within the loss it was allowed, where somebody asked
 
     @property
     def speedup(self) -> Estimate:
@@ -344,6 +361,17 @@ class Verdict(Record):
     def cpu_word(self) -> Word:
         """The CPU-time speed-up's interval in a word."""
         return word(self.cpu_speedup, self.margin)
+
+    @property
+    def score_interval(self) -> Estimate | None:
+        """The change of the task metric with its 95 % interval, from the samples that both plans were judged on; None where unknown."""
+        return paired(self.changes) if self.changes else None
+
+    @property
+    def score_word(self) -> ScoreWord | None:
+        """The interval of the task metric's change in a word; None where there is none."""
+        interval = self.score_interval
+        return score_word(interval, self.allowed_loss, self.higher_is_better) if interval else None
 
 
 @dataclass(frozen=True)
@@ -369,3 +397,13 @@ def word(speedup: Estimate, margin: float) -> Word:
     if speedup.low >= 1 / (1 + margin) and speedup.high <= 1 + margin:
         return "no difference"
     return "too noisy"
+
+
+def score_word(change: Estimate, allowed_loss: float, higher_is_better: bool = True) -> ScoreWord:
+    """The interval of a task metric's change in a word: "no worse" and "worse" speak of a loss beyond the one allowed."""
+    least, most = (change.low, change.high) if higher_is_better else (-change.high, -change.low)
+    if least > 0:
+        return "better"
+    if least >= -allowed_loss:
+        return "no worse"
+    return "worse" if most < -allowed_loss else "not enough samples"

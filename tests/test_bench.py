@@ -1,5 +1,6 @@
 """The road itself: fresh processes, no silent fallback, one measurement at a time, stop, crash, reuse."""
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -11,11 +12,12 @@ import psutil
 import pytest
 
 from accel_helpers import bench
+from accel_helpers.accuracy import Budget
 from accel_helpers.bench.process import WorkerProcess
 from accel_helpers.config import RunConfig
 from accel_helpers.device import measuring
 from accel_helpers.errors import BusyError, MeasurementError, StoppedError, UnknownNameError, UnsupportedError
-from accel_helpers.records import Measurement
+from accel_helpers.records import Measurement, Verdict
 from accel_helpers.store import Store
 
 FAST = RunConfig(model="tiny-cnn", engine="null", rounds=6, seconds=0.1)
@@ -107,6 +109,27 @@ def test_a_score_is_reused_for_the_same_files_in_the_same_precision_only():
         configs[1] = FAST.replace(engine="openvino", hint="throughput")
     scored = [stages(config).count("scoring") for config in (*configs, *configs)]
     assert scored == [1, int(configs[1].precision == "bf16"), 0, 0]
+
+
+@pytest.mark.parametrize(("kept", "scorings"), [((1,) * 128, 0), ((), 1)])
+def test_a_score_without_outcomes_is_measured_again(kept, scorings, monkeypatch):
+    """An older version kept none: the change against such a score would have no interval."""
+    past = bench.measure(FAST.replace(engine="pytorch"))
+    past = dataclasses.replace(past, score=dataclasses.replace(past.score, outcomes=kept))
+    monkeypatch.setattr(Store, "latest", lambda self, kind, **options: [past])
+    assert stages(FAST.replace(engine="pytorch")).count("scoring") == scorings
+
+
+def test_a_verdict_pairs_the_samples_and_says_whether_a_budget_is_kept():
+    configs = [FAST.replace(engine="pytorch"), FAST.replace(engine="onnx_runtime")]
+    verdict = bench.compare(configs, budget=Budget(0.05, cosine=0.999)).verdicts[0]
+    assert verdict.changes == (0,) * 128
+    assert (verdict.score_change, verdict.score_word, verdict.allowed_loss) == (0, "no worse", 0.05)
+    assert verdict.budget.passed is True
+    assert "the least cosine is 1.0" in verdict.budget.detail
+    assert Store().get(Verdict, verdict.digest) == verdict
+    null = bench.compare([configs[0], FAST], budget=Budget(cosine=0.999)).verdicts[0]
+    assert null.budget.passed is False
 
 
 def stages(config):

@@ -48,6 +48,18 @@ def test_compare_gives_a_verdict(accel):
     assert "INVALID" in done.stdout  # null answers zeros, and it is said
 
 
+def test_compare_says_which_plans_are_within_a_budget_and_fails_where_none_is(accel):
+    done = accel("compare", *FAST, "engine=pytorch,onnx_runtime,null", "--budget", "0.01")
+    assert done.returncode == 0, done.stderr
+    assert "within budget, but too few samples to be sure: onnx_runtime fp32 cpu b1: the task metric changed by +0.0000" in done.stdout
+    assert "out of budget: null fp32 cpu b1: INVALID" in done.stdout
+    failed = accel("compare", *FAST, "engine=pytorch,null", "--budget", "0.01")
+    assert failed.returncode == 1, failed.stderr
+    refused = accel("compare", *FAST, "engine=pytorch,null", "--budget", "-1")
+    assert refused.returncode == 2
+    assert "loss=-1.0 and cosine=None means nothing" in refused.stderr
+
+
 def test_compare_leaves_out_what_cannot_run_only_when_asked(accel):
     refused = accel("compare", *FAST, "engine=pytorch", "precision=fp32,tf32")
     assert refused.returncode == 2

@@ -10,29 +10,55 @@ import small_models
 
 from accel_helpers import engines, environment, models
 from accel_helpers.accuracy import TOLERANCE, relative_error
-from accel_helpers.config import PRECISIONS
+from accel_helpers.bench import plan_of
+from accel_helpers.config import PRECISIONS, QUANTIZED, RunConfig
 from accel_helpers.errors import AccelError, ArtifactError, MissingPackageError, ModelError, UnsupportedError
-from accel_helpers.records import Gpu, Plan
+from accel_helpers.records import Census, Gpu, Plan
 
 HERE = environment.describe()
 SEQUENCE, OTHER_SEQUENCE = 16, 24
 COMPUTING = [name for name in engines.names() if name != "null"]
-SUPPORTED = [(name, precision) for name in COMPUTING for precision in PRECISIONS if engines.get(name).supports(Plan(name, precision), HERE)]
-# Each program of torch.compile takes seconds to make: one model per precision there, both models elsewhere.
-CASES = [
-    (name, precision, model)
-    for name, precision in SUPPORTED
-    for model in ("tiny-cnn", "tiny-attention")
-    if name != "compiled" or (precision == "fp32") == (model == "tiny-cnn")
+ON_CPU = [name for name in COMPUTING if engines.get(name).supports(Plan(name), replace(HERE, gpus=()))]
+TYPES = [precision for precision in PRECISIONS if precision not in QUANTIZED]
+SUPPORTED = [(name, precision) for name in ON_CPU for precision in TYPES if engines.get(name).supports(Plan(name, precision), HERE)]
+# Schemes that need no training and no search for what to take back; the engines' own tests see those.
+SUPPORTED += [
+    (name, f"{precision} {scheme}")
+    for name in ON_CPU
+    for precision, schemes in engines.get(name).schemes.items()
+    for scheme in schemes
+    if scheme not in ("qat", "accuracy_control")
 ]
-ONE_CASE_EACH = [next(case for case in CASES if case[0] == name) for name in COMPUTING]
+# Each program of torch.compile takes seconds to make: one model per type there, both models elsewhere. Dynamic and weight-only
+# quantization leave convolutions alone.
+CASES = [
+    (name, kind, model)
+    for name, kind in SUPPORTED
+    for model in ("tiny-cnn", "tiny-attention")
+    if name != "compiled" or (kind in ("fp32", "int8 static")) == (model == "tiny-cnn")
+    if model == "tiny-attention" or not kind.endswith(("dynamic", "weight_only"))
+]
+ONE_CASE_EACH = [next(case for case in CASES if case[0] == name) for name in ON_CPU]
 every_case = pytest.mark.parametrize("case", CASES, ids="-".join)
 every_engine = pytest.mark.parametrize("case", ONE_CASE_EACH, ids="-".join)
 
 
 def test_the_folder_holds_the_engines_of_the_first_road():
     assert {"null", "pytorch", "compiled", "onnx_runtime", "openvino"} <= set(engines.names())
-    assert len(CASES) >= 10
+    assert len(CASES) >= 20
+    assert {"int8 static", "int8 dynamic", "int8 weight_only", "int4 weight_only"} <= {kind for _, kind, _ in CASES}
+
+
+def plan_for(case):
+    """The plan of a case: (engine, precision and scheme, model name)."""
+    name, kind, model = case
+    precision, _, scheme = kind.partition(" ")
+    more = {"scheme": scheme, "calibration": 32} if scheme else {}
+    return plan_of(RunConfig(model=model, engine=name, precision=precision, batch=2, sequence=SEQUENCE, threads=1, **more))
+
+
+def tolerance(case):
+    return TOLERANCE[plan_for(case).precision]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -46,14 +72,13 @@ def store(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """Build once: (engine, precision, model name) -> (plan, folder, Built)."""
+    """Build once: a case -> (plan, folder, Built)."""
     made = {}
 
     def get(case):
         if case not in made:
-            name, precision, model = case
-            plan, folder = Plan(name, precision, batch=2, sequence=SEQUENCE), tmp_path_factory.mktemp("-".join(case))
-            made[case] = plan, folder, engines.get(name).build(models.get(model), plan, folder)
+            plan, folder = plan_for(case), tmp_path_factory.mktemp("-".join(case).replace(" ", "-"))
+            made[case] = plan, folder, engines.get(case[0]).build(models.get(case[2]), plan, folder)
         return made[case]
 
     return get
@@ -61,7 +86,7 @@ def built(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def loaded(built):
-    """Load once: (engine, precision, model name) -> an open session."""
+    """Load once: a case -> an open session."""
     sessions = {}
 
     def get(case):
@@ -87,13 +112,13 @@ def sizes(model):
 
 @every_case
 def test_k5_outputs_match_pytorch_at_every_batch_and_another_length(case, loaded, right):
-    _, precision, model = case
+    model = case[2]
     for batch, sequence in sizes(model):
         inputs = models.get(model).example(batch, sequence, 11)
         outputs = loaded(case)(inputs)
         assert list(outputs) == list(models.get(model).outputs)
         assert all(values.dtype == np.float32 and len(values) == batch for values in outputs.values())
-        assert relative_error(outputs, right(model, inputs)) <= TOLERANCE[precision], (batch, sequence)
+        assert relative_error(outputs, right(model, inputs)) <= tolerance(case), (batch, sequence)
 
 
 def test_null_is_never_taken_for_right(tmp_path, right):
@@ -113,9 +138,12 @@ def test_k18_a_padded_batch_answers_like_single_requests(case, loaded):
         loaded(case)({name: values[row : row + 1, :length] for name, values in batch.items()})["logits"]
         for row, length in enumerate(lengths)
     ]
-    assert relative_error({"y": together}, {"y": np.concatenate(alone)}) <= TOLERANCE[case[1]]
+    differs = relative_error({"y": together}, {"y": np.concatenate(alone)})
+    # dynamic quantization takes one range from a whole batch, so a sample's rounding depends a little on its neighbours
+    assert differs <= min(tolerance(case), 0.2)
     unmasked = loaded(case)({**batch, "attention_mask": np.ones_like(batch["attention_mask"])})["logits"]
-    assert relative_error({"y": unmasked[:2]}, {"y": together[:2]}) > TOLERANCE[case[1]], "the padding must matter, or this proves nothing"
+    matters = relative_error({"y": unmasked[:2]}, {"y": together[:2]})
+    assert matters > max(0.3, 2 * differs), "the padding must matter, or this proves nothing"
 
 
 @every_case
@@ -139,7 +167,7 @@ def test_read_only_and_strided_inputs_are_read_right(loaded, right):
     read_only.setflags(write=False)
     for case in (case for case in CASES if case[2] == "tiny-cnn"):
         for odd in (read_only, strided):
-            assert relative_error(loaded(case)({"pixel_values": odd}), expected) <= TOLERANCE[case[1]], case
+            assert relative_error(loaded(case)({"pixel_values": odd}), expected) <= tolerance(case), case
 
 
 def wrong_inputs():
@@ -187,14 +215,29 @@ def test_the_report_says_what_executes(case, built, loaded):
     assert report["engine_version"]
     assert report.get("device") or report.get("provider")
     assert report["threads"] == 1
-    assert report["types"][case[1]] > 0
+    precision = plan_for(case).precision
+    assert report["types"][precision] > 0
     assert set(report["types"]) <= set(PRECISIONS)
-    others = sum(count for kind, count in report["types"].items() if kind != case[1])
+    others = sum(count for kind, count in report["types"].items() if kind != precision)
     assert bool(others) == bool(report["kept"])
-    assert built(case)[2].report["types"][case[1]] > 0
+    assert built(case)[2].report["types"][precision] > 0
 
 
-@pytest.mark.parametrize("name", engines.names())
+@pytest.mark.parametrize("case", [case for case in CASES if " " in case[1]], ids="-".join)
+def test_the_census_of_a_quantized_plan_adds_up(case, built):
+    """Layers, their parameters and multiplications are counted, most of them quantized, and what stayed says why."""
+    census = Census.from_dict(built(case)[2].report["census"])
+    assert len({one.name for one in census.layers}) == len(census.layers) >= 3
+    assert census.share("operations") > 0.5
+    assert 0 < census.share("layers") <= 1
+    assert sum(one.parameters for one in census.layers) > 1000
+    for one in census.layers:
+        assert one.operations > 0, one
+        assert bool(one.reason) == (not one.precision.startswith("int")), one
+        assert not one.parameters or 0.4 * one.parameters < one.weight_bytes <= 4.2 * one.parameters, one
+
+
+@pytest.mark.parametrize("name", ["null", *ON_CPU])
 def test_close_twice_and_use_after_close(name, tmp_path):
     model, plan, engine = small_models.linear(), Plan(name), engines.get(name)
     engine.build(model, plan, tmp_path)
@@ -209,7 +252,7 @@ def test_close_twice_and_use_after_close(name, tmp_path):
             _ = session.report
 
 
-@pytest.mark.parametrize("name", engines.names())
+@pytest.mark.parametrize("name", ["null", *ON_CPU])
 def test_damaged_files_are_an_artifact_error(name, tmp_path):
     model, plan, engine = small_models.linear(), Plan(name), engines.get(name)
     files = engine.build(model, plan, tmp_path).files

@@ -4,7 +4,7 @@ import pytest
 
 from accel_helpers import engines, environment, models
 from accel_helpers.accuracy import TOLERANCE, relative_error
-from accel_helpers.config import PRECISIONS
+from accel_helpers.config import PRECISIONS, QUANTIZED
 from accel_helpers.records import Plan
 
 HERE = environment.describe()
@@ -13,6 +13,7 @@ CASES = [
     (name, precision, model)
     for name in engines.names()
     for precision in PRECISIONS
+    if precision not in QUANTIZED
     for model in models.names()
     if name != "null" and engines.get(name).supports(Plan(name, precision), HERE)
     if name != "compiled" or (precision, model) == ("bf16", "text-encoder")

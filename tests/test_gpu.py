@@ -7,10 +7,9 @@ import pytest
 
 from accel_helpers import engines, environment, models
 from accel_helpers.accuracy import TOLERANCE, relative_error
-from accel_helpers.bench import reference
-from accel_helpers.config import PRECISIONS
+from accel_helpers.bench import plan_of, reference
+from accel_helpers.config import PRECISIONS, RunConfig
 from accel_helpers.measure import Subject
-from accel_helpers.records import Plan
 
 pytestmark = pytest.mark.gpu
 DEVICE = "cuda"
@@ -27,7 +26,9 @@ def own_store(tmp_path, monkeypatch):
 @pytest.mark.parametrize("engine_name", ENGINES)
 def test_an_engine_on_the_gpu_is_right_and_waits(engine_name, precision, model_name, tmp_path):
     engine, model = engines.get(engine_name), models.get(model_name)
-    plan = Plan(engine_name, precision, DEVICE, batch=3, sequence=16)
+    plan = plan_of(
+        RunConfig(model=model_name, engine=engine_name, precision=precision, device=DEVICE, batch=3, sequence=16, calibration=32)
+    )
     answer = engine.supports(plan, environment.describe())
     if not answer:
         pytest.skip(answer.reason)  # the engine's own reason: this GPU or this build lacks the type

@@ -4,9 +4,20 @@ import itertools
 import math
 import random
 
+import numpy as np
 import pytest
 
-from accel_helpers.intervals import centre, log_centre, median, quantile, quantile_estimate, samples_needed
+from accel_helpers.intervals import (
+    centre,
+    log_centre,
+    median,
+    paired,
+    paired_mean,
+    paired_proportions,
+    quantile,
+    quantile_estimate,
+    samples_needed,
+)
 
 
 def test_quantile_interpolates_between_order_statistics():
@@ -63,3 +74,90 @@ def test_log_centre_is_symmetric_in_ratio():
     backward = log_centre([1 / r for r in [1.1, 1.2, 1.3, 1.25, 1.15, 1.18, 1.22]])
     assert forward.value == pytest.approx(1 / backward.value)
     assert forward.low == pytest.approx(1 / backward.high)
+
+
+def judged_twice(samples, gained, lost, seed, runs=2000):
+    """How many of so many samples only the second of two models answers right, and only the first, in each of many runs."""
+    return np.random.default_rng(seed).multinomial(samples, [gained, lost, 1 - gained - lost], runs)[:, :2].tolist()
+
+
+@pytest.mark.parametrize(("samples", "gained", "lost"), [(858, 0.01, 0.02), (300, 0.02, 0.04), (200, 0.02, 0.05)])
+def test_the_interval_of_a_paired_difference_covers_and_an_unpaired_one_is_far_wider(samples, gained, lost):
+    """Both models answer nine in ten right. The twin forgets which samples they share: Newcombe's interval of independent proportions."""
+    covered, width, unpaired = 0, 0.0, 0.0
+    for more, fewer in judged_twice(samples, gained, lost, seed=samples):
+        found = paired_proportions(more, fewer, samples)
+        covered += found.low <= gained - lost <= found.high
+        width += found.high - found.low
+        first = round(0.9 * samples)
+        twin = independent(first, first + more - fewer, samples)
+        unpaired += twin[1] - twin[0]
+    assert 0.93 <= covered / 2000 <= 0.97
+    assert unpaired > 1.3 * width
+
+
+def independent(first, second, samples):
+    """Newcombe (1998), method 10 for two independent proportions."""
+    (low1, high1), (low2, high2) = wilson(first, samples), wilson(second, samples)
+    one, two = first / samples, second / samples
+    return two - one - math.hypot(two - low2, high1 - one), two - one + math.hypot(high2 - two, one - low1)
+
+
+def wilson(right, samples):
+    square, share = 1.96**2, right / samples
+    half = 1.96 * math.sqrt(share * (1 - share) / samples + square / (4 * samples**2))
+    return tuple((share + square / (2 * samples) + sign * half) / (1 + square / samples) for sign in (-1, 1))
+
+
+@pytest.mark.parametrize(("gained", "lost", "samples"), [(3, 9, 300), (0, 4, 60), (12, 2, 50), (0, 0, 40), (7, 7, 20)])
+def test_a_paired_interval_ends_where_the_score_test_rejects(gained, lost, samples):
+    """Against a search for the likeliest shares under each difference: the definition, without the formula."""
+    found = paired_proportions(gained, lost, samples)
+
+    def statistic(difference):
+        losing = np.linspace(max(0.0, -difference), (1 - difference) / 2, 200_001)[1:-1]
+        gaining, same = losing + difference, 1 - 2 * losing - difference
+        fits = (gaining > 0) & (same > 0)
+        losing, gaining, same = losing[fits], gaining[fits], same[fits]
+        likelihood = gained * np.log(gaining) + lost * np.log(losing) + (samples - gained - lost) * np.log(same)
+        best = likelihood.argmax()
+        return abs(gained - lost - samples * difference) / math.sqrt(samples * (gaining[best] + losing[best] - difference**2))
+
+    assert statistic(found.low) == pytest.approx(1.96, abs=2e-3)
+    assert statistic(found.high) == pytest.approx(1.96, abs=2e-3)
+
+
+def test_a_paired_interval_at_zero_is_mcnemars_test():
+    """(b - c)^2 / (b + c) against chi-squared's 3.84: zero lies outside exactly when McNemar's test rejects."""
+    for gained, lost in itertools.product(range(13), repeat=2):
+        found = paired_proportions(gained, lost, 200)
+        rejects = gained != lost and (gained - lost) ** 2 / (gained + lost) > 3.8415
+        assert (found.low > 0 or found.high < 0) == rejects, (gained, lost)
+
+
+def test_a_bootstrapped_mean_covers_skewed_changes_and_an_unpaired_one_does_not_shrink():
+    draw = np.random.default_rng(3)
+    covered, width, unpaired = 0, 0.0, 0.0
+    for _ in range(1000):
+        before = draw.exponential(1, 60)  # errors of a regression: skewed, and mostly the sample's own
+        after = before + draw.exponential(0.2, 60) - 0.1
+        found = paired_mean(after - before, resamples=400)
+        covered += found.low <= 0.1 <= found.high
+        width += found.high - found.low
+        unpaired += 2 * 1.96 * math.sqrt((before.var() + after.var()) / 60)
+    assert 0.93 <= covered / 1000 <= 0.97
+    assert unpaired > 4 * width
+
+
+def test_a_bootstrap_answers_the_same_each_time_and_says_nothing_of_seven():
+    changes = list(np.random.default_rng(0).normal(size=30))
+    assert paired(changes) == paired(changes) == paired_mean(changes)
+    assert paired(changes[:7]).low == -math.inf
+    assert paired([0, 1, -1, 0, 0]) == paired_proportions(1, 1, 5)
+
+
+def test_a_single_change_in_many_samples_gives_no_false_certainty():
+    """In a third of the resamples that sample is missing, so that nothing is known of the spread."""
+    found = paired_mean([0.0] * 99 + [0.5])
+    assert found.low <= 0.005 <= found.high
+    assert found.high == math.inf

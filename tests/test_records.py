@@ -7,6 +7,7 @@ import pytest
 
 from accel_helpers import records
 from accel_helpers.errors import StoreError
+from accel_helpers.intervals import Estimate
 from accel_helpers.records import Artifact, Check, Environment, Gpu, Measurement, Plan, Round, Score, Verdict
 
 
@@ -50,6 +51,34 @@ VERDICT = Verdict("a" * 64, "b" * 64, (1.1, 1.2, 1.15, 1.18, 1.12, 1.16), (1.0, 
 def test_json_both_ways(record):
     assert type(record).from_json(record.to_json()) == record
     assert type(record).from_json(record.to_json()).digest == record.digest
+
+
+def test_outcomes_survive_json_as_they_are_and_keep_it_small():
+    right, errors = Score("accuracy", 0.75, 4, (1, 0, 1, 1), {"F1, macro": 0.7}), Score("MSE", 0.25, 2, (0.0, 0.5), {}, False)
+    for score in (right, errors):
+        again = Score.from_json(score.to_json())
+        assert (again, again.to_json()) == (score, score.to_json())
+    assert '"outcomes": [1, 0, 1, 1]' in right.to_json()
+    verdict = dataclasses.replace(
+        VERDICT, changes=right.changes(dataclasses.replace(right, outcomes=(1, 1, 1, 0))), budget=Check("budget", None, "?")
+    )
+    assert verdict.changes == (0, -1, 0, 1)
+    assert Verdict.from_json(verdict.to_json()).to_json() == verdict.to_json()
+
+
+@pytest.mark.parametrize("other", [Score("accuracy", 0.5, 2, (1, 0)), Score("top-1", 0.75, 4, (1, 0, 1, 1)), Score("accuracy", 0.75, 4)])
+def test_scores_of_other_samples_or_metrics_have_no_changes(other):
+    assert other.changes(Score("accuracy", 0.75, 4, (1, 0, 1, 1))) == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [((0.001, 0.03), "better"), ((-0.009, 0.03), "no worse"), ((-0.03, -0.011), "worse"), ((-0.02, 0.0), "not enough samples")],
+)
+def test_a_word_for_a_change_of_the_metric_in_either_direction(change, word):
+    low, high = change
+    assert records.score_word(Estimate((low + high) / 2, low, high), 0.01) == word
+    assert records.score_word(Estimate((low + high) / -2, -high, -low), 0.01, higher_is_better=False) == word
 
 
 def test_reading_a_property_does_not_change_the_record():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from accel_helpers import engines, environment, models
+from accel_helpers.accuracy import Budget, Difference, within
+from accel_helpers.bench.judging import judge
 from accel_helpers.bench.process import Stop, WorkerProcess
 from accel_helpers.config import QUANTIZED, RunConfig
 from accel_helpers.device import Conditions, measuring, quiet, usable_cpus
@@ -20,13 +22,18 @@ from accel_helpers.store import Store
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a measurement stands. ``rounds`` holds the finished rounds of each plan while the stage is "measuring"."""
+    """Where a measurement stands.
+
+    ``rounds`` holds the finished rounds of each plan while the stage is "measuring", ``finished`` the plans that are whole while it is
+    "judging".
+    """
 
     stage: str
     plans: tuple[Plan, ...]
     done: int
     total: int
     rounds: tuple[tuple[Round, ...], ...] = ()
+    finished: Comparison | None = None
 
 
 Watch = Callable[[Progress], None]
@@ -64,9 +71,10 @@ def _quantization(config: RunConfig) -> Quantization | None:
     chosen: dict[str, Any] = {"rest": config.rest, "keep": tuple(sorted(filter(None, map(str.strip, config.keep.split(",")))))}
     if scheme != "qat":
         chosen["per_channel"] = config.per_channel
-    if scheme in ("dynamic", "static", "accuracy_control"):
+    if scheme in ("dynamic", "static", "accuracy_control", "qat"):
         short = config.reduce_range == "on" or (config.reduce_range == "auto" and engines.overflows(environment.describe()))
-        chosen |= {"reduce_range": config.precision == "int8" and short, "symmetric": config.symmetric}
+        symmetric = config.symmetric or scheme in engines.get(config.engine).signed
+        chosen |= {"reduce_range": config.precision == "int8" and short, "symmetric": symmetric}
     if scheme in ("static", "accuracy_control", "qat"):
         chosen |= {"calibration": config.calibration, "calibrator": config.calibrator}
         chosen |= {"calibration_data": config.calibration_data, "seed": config.seed}
@@ -80,7 +88,10 @@ def support(config: RunConfig) -> Support:
         return Support(False, f"needs {', '.join(missing)}: {engine.install}")
     if engine.needs_network and config.model.endswith(".onnx"):
         return Support(False, "an ONNX file holds no PyTorch network; onnx_runtime and openvino read it")
-    return engine.supports(plan_of(config), environment.describe())
+    plan = plan_of(config)
+    if plan.quantization and plan.quantization.calibration and models.get(config.model).dataset is None:
+        return Support(False, f"{config.model} has no data to calibrate with (Model.dataset); scheme=dynamic and weight_only need none")
+    return engine.supports(plan, environment.describe())
 
 
 def measure(config: RunConfig, *, scope: Scope = "end to end", watch: Watch | None = None, stop: Stop | None = None) -> Measurement:
@@ -89,7 +100,12 @@ def measure(config: RunConfig, *, scope: Scope = "end to end", watch: Watch | No
 
 
 def compare(
-    configs: Sequence[RunConfig], *, scope: Scope = "end to end", watch: Watch | None = None, stop: Stop | None = None
+    configs: Sequence[RunConfig],
+    *,
+    scope: Scope = "end to end",
+    watch: Watch | None = None,
+    stop: Stop | None = None,
+    budget: Budget | None = None,
 ) -> Comparison:
     """Measure configurations in one interleaved run and judge each against the first.
 
@@ -100,6 +116,7 @@ def compare(
         scope: what is timed: "compute", or "end to end" from NumPy to NumPy.
         watch: told about every stage and finished round; runs on the calling thread.
         stop: asked ten times a second; true ends the run and its processes.
+        budget: what a candidate may lose; each verdict then says whether it stays within.
 
     Raises:
         UnknownNameError: no such model or engine.
@@ -108,7 +125,7 @@ def compare(
         StoppedError: ``stop`` said so.
         MeasurementError: a process died or every call failed.
     """
-    run = _Run(tuple(configs), scope, watch or (lambda progress: None), stop or (lambda: False))
+    run = _Run(tuple(configs), scope, watch or (lambda progress: None), stop or (lambda: False), budget)
     for config in configs:  # every refusal comes before the first process starts
         engines.get(config.engine).require(plan_of(config), run.environment)
         models.get(config.model)
@@ -122,6 +139,7 @@ class _Run:
     scope: Scope
     watch: Watch
     stop: Stop
+    budget: Budget | None
     environment: Environment = field(default_factory=environment.describe)
     started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
@@ -144,18 +162,24 @@ class _Run:
             noise = quiet(before, Conditions.now(tuple(worker.pid for worker in workers)))
             self.tell("checking")
             ends = [worker.ask("finish") for worker in workers]
-            measurements = []
+            cosines = self.budget is not None and self.budget.cosine is not None
+            differences = [worker.ask("differ") if cosines else {} for worker in workers]
+            measurements: list[Measurement] = []
             for index, worker in enumerate(workers):
                 score = self.score(index, worker, artifacts[index])
                 parts = (artifacts[index], loads[index], warm[index], rounds[index], ends[index], noise, score)
                 measurements.append(self.record(index, *parts))
+                comparison = self.judged(measurements, differences)
+                self.watch(Progress("judging", self.plans, index + 1, len(self.configs), finished=comparison))
         store = Store()
-        for measurement in measurements:
-            store.add(measurement)
-        verdicts = tuple(self.verdict(measurements[0], candidate) for candidate in measurements[1:])
-        for verdict in verdicts:
-            store.add(verdict)
-        return Comparison(tuple(measurements), verdicts)
+        for record in (*comparison.measurements, *comparison.verdicts):
+            store.add(record)
+        return comparison
+
+    def judged(self, measurements: Sequence[Measurement], differences: Sequence[dict[str, Any]]) -> Comparison:
+        """The plans measured so far, each but the first judged against it."""
+        pairs = zip(measurements[1:], differences[1:], strict=False)
+        return Comparison(tuple(measurements), tuple(self.verdict(measurements[0], candidate, found) for candidate, found in pairs))
 
     def build(self) -> list[Artifact]:
         """Build in processes that measure nothing, one for all plans of the same files: what a compiler leaves behind goes with it."""
@@ -193,7 +217,8 @@ class _Run:
         if model.metric is None or self.plans[index].engine == "null":
             return None
         for past in Store().latest(Measurement, model=model.name):
-            if past.score and (past.artifact, past.plan.build_fields) == (artifact.content, artifact.plan.build_fields):
+            same = (past.artifact, past.plan.build_fields) == (artifact.content, artifact.plan.build_fields)
+            if past.score and same and bool(past.score.outcomes) == bool(model.metric.outcomes):
                 return past.score
         self.tell("scoring", index)
         return Score.from_dict(worker.ask("score"))
@@ -234,18 +259,10 @@ class _Run:
             report={**artifact.report, **end["report"]},
         )
 
-    @staticmethod
-    def verdict(baseline: Measurement, candidate: Measurement) -> Verdict:
-        """Paired per round: seconds per item of the baseline over those of the candidate."""
-        pairs = list(zip(baseline.rounds, candidate.rounds, strict=True))
-        items = candidate.plan.batch / baseline.plan.batch
-        change = candidate.score.value - baseline.score.value if candidate.score and baseline.score else None
-        worst = max((baseline.status, candidate.status), key=("VALID", "INDICATIVE", "INVALID").index)
-        return Verdict(
-            baseline=baseline.digest,
-            candidate=candidate.digest,
-            wall=tuple(items * a.wall_median / b.wall_median for a, b in pairs),
-            cpu=tuple(items * max(a.cpu_per_call, 1e-9) / max(b.cpu_per_call, 1e-9) for a, b in pairs),
-            score_change=change,
-            status=worst,
-        )
+    def verdict(self, baseline: Measurement, candidate: Measurement, differences: dict[str, Any]) -> Verdict:
+        """The candidate judged, and held against the budget where there is one."""
+        verdict = judge(baseline, candidate)
+        if self.budget:
+            found = {name: Difference(**values) for name, values in differences.items()}
+            verdict = replace(verdict, allowed_loss=self.budget.loss, budget=within(verdict, self.budget, found))
+        return verdict

@@ -14,10 +14,13 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from accel_helpers import device, engines, environment, models
-from accel_helpers.accuracy import evaluate
+from accel_helpers.accuracy import compare_outputs, evaluate
 from accel_helpers.bench import reference
 from accel_helpers.engine import Session
 from accel_helpers.errors import AccelError
@@ -80,6 +83,15 @@ class Worker:
         peaks = {"memory": device.peak_memory(), "device": device.device_memory()}
         checks = [check.to_dict() for check in self.subject.checks()]
         return {"peaks": peaks, "checks": checks, "errors": self.subject.errors, "report": dict(self.session.report)}
+
+    def differ(self) -> dict[str, Any]:
+        """Each output against its reference: over all inputs of the measurement at once, the batches one after another."""
+        assert self.subject
+        found = [self.subject.session(one) for one in self.subject.inputs]
+        whole, references = (
+            {name: np.concatenate([one[name] for one in sets]) for name in sets[0]} for sets in (found, self.subject.references)
+        )
+        return {name: asdict(one) for name, one in compare_outputs(whole, references).items()}
 
     def score(self) -> dict[str, Any]:
         """The task metric."""

@@ -17,6 +17,7 @@ Series differ in their marker and dash as well, so that no chart rests on colour
 """
 MARKERS = ("circle", "diamond", "square", "triangle-up", "x", "cross", "star", "hexagon")
 DASHES = ("solid", "dash", "dot", "dashdot")
+_HATCHES = ("", "/", "x", ".", "\\", "-", "|", "+")
 
 CONFIG = {"responsive": True, "displaylogo": False, "modeBarButtonsToRemove": ["sendChartToCloud"]}
 """How plotly shows a figure: without the button that would upload the reader's figures."""
@@ -39,13 +40,18 @@ class Chart:
     sentence: str
     table: Table
 
+    def bundles(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a notebook displays, by mime type: the figure, then the sentence with the table."""
+        # plotly's own bundle would put five megabytes of script into the notebook; the mime type alone is drawn by JupyterLab
+        figure = {MIME: {**self.figure.to_plotly_json(), "config": CONFIG}, "text/plain": self.sentence}
+        text = f"<p>{escape(self.sentence)}</p><details><summary>The same data as a table</summary>{as_html(self.table)}</details>"
+        return figure, {"text/html": text, "text/plain": self.sentence}
+
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
-        # plotly's own bundle would put five megabytes of script into the notebook; the mime type alone is drawn by JupyterLab
-        display({MIME: {**self.figure.to_plotly_json(), "config": CONFIG}, "text/plain": self.sentence}, raw=True)
-        text = f"<p>{escape(self.sentence)}</p><details><summary>The same data as a table</summary>{as_html(self.table)}</details>"
-        display({"text/html": text, "text/plain": self.sentence}, raw=True)
+        for bundle in self.bundles():
+            display(bundle, raw=True)
 
 
 def chart(traces: Sequence[Any], layout: dict[str, Any], sentence: str, table: Table) -> Chart:
@@ -87,6 +93,12 @@ def template() -> dict[str, Any]:
 def shown(values: Sequence[float], factor: float) -> list[float]:
     """Values in units of ``factor``, cut to five digits: what a screen can show, in a tenth of the file."""
     return [float(f"{value / factor:.5g}") for value in values]
+
+
+def bar_look(index: int) -> dict[str, Any]:
+    """A colour and a hatching for bars of one kind."""
+    hatching = {"shape": _HATCHES[index % len(_HATCHES)], "fgcolor": "#FFFFFF", "fgopacity": 0.45, "size": 7, "fillmode": "overlay"}
+    return {"color": PALETTE[index % len(PALETTE)], "line": {"color": "#FFFFFF", "width": 1}, "pattern": hatching}
 
 
 def axis_type(values: Sequence[float]) -> str:

@@ -46,7 +46,7 @@ def _row(one: Measurement, engine: str, verdicts: Sequence[Verdict]) -> list[str
     return [
         one.model,
         engine,
-        one.plan.precision,
+        f"{one.plan.precision} {one.plan.quantization.scheme}" if one.plan.quantization else one.plan.precision,
         str(one.plan.batch),
         seconds(one.p50),
         rate(one.throughput),

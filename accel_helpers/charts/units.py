@@ -43,6 +43,12 @@ def rate_scale(value: float, unit: str) -> Scale:
     return factor, f"{prefix}{unit}/s"
 
 
+def size_scale(value: float) -> Scale:
+    """The unit in which ``value`` bytes are shown."""
+    factor, prefix = _pick(value, _PREFIXES)
+    return factor, f"{prefix}B"
+
+
 def seconds(value: float | Estimate) -> str:
     """A time given in seconds."""
     return _show(value, time_scale(_middle(value)))
@@ -50,8 +56,7 @@ def seconds(value: float | Estimate) -> str:
 
 def size(value: float | Estimate) -> str:
     """A size given in bytes, in decimal units: 1 MB is 1,000,000 bytes."""
-    factor, prefix = _pick(_middle(value), _PREFIXES)
-    return _show(value, (factor, f"{prefix}B"))
+    return _show(value, size_scale(_middle(value)))
 
 
 def rate(value: float | Estimate, unit: str = "items") -> str:

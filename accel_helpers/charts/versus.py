@@ -21,9 +21,10 @@ _KNEE = 0.9
 _COLOURS = {"faster": PALETTE[0], "slower": PALETTE[1], "no difference": QUIET, "too noisy": PALETTE[3]}
 
 
-def _bars(estimates: Sequence[Estimate], factor: float) -> dict[str, Any]:
-    """Interval bars around the values; none where no interval exists."""
-    found = [one if bounded(one) else Estimate(one.value, one.value, one.value) for one in estimates]
+def bars(estimates: Sequence[Estimate], factor: float) -> dict[str, Any]:
+    """Interval bars around the values; none where no finite interval exists."""
+    finite = [math.isfinite(one.low) and math.isfinite(one.high) for one in estimates]
+    found = [one if known else Estimate(one.value, one.value, one.value) for one, known in zip(estimates, finite, strict=True)]
     return {
         "type": "data",
         "symmetric": False,
@@ -88,9 +89,9 @@ def _sweep_traces(index: int, name: str, found: Sequence[Measurement], factor: f
     }
     rates, times = [one.throughput for one in found], [one.p50 for one in found]
     return [
-        go.Scatter(**look, y=shown([one.value for one in rates], 1.0), error_y=_bars(rates, 1.0)),
+        go.Scatter(**look, y=shown([one.value for one in rates], 1.0), error_y=bars(rates, 1.0)),
         go.Scatter(
-            **look, y=shown([one.value for one in times], factor), error_y=_bars(times, factor), xaxis="x2", yaxis="y2", showlegend=False
+            **look, y=shown([one.value for one in times], factor), error_y=bars(times, factor), xaxis="x2", yaxis="y2", showlegend=False
         ),
     ]
 
@@ -142,15 +143,15 @@ def comparison(measurements: Sequence[Measurement], verdicts: Sequence[Verdict])
     low, high = math.log10(min(1.0, *edges)), math.log10(max(1.0, *edges))
     room = max(high - low, 0.05)
     low, high = low - 0.1 * room, high + 0.5 * room  # the words stand to the right of the bars
-    ticks = _ticks(low, high)
+    marks = ticks(low, high)
     layout = {
         "title": {"text": f"Speed-up over {_baseline_name(list(baselines.values()))}"},
         "xaxis": {
             "title": {"text": "Speed-up (times, logarithmic; right of 1 is faster)"},
             "type": "log",
             "range": [round(low, 4), round(high, 4)],
-            "tickvals": ticks,
-            "ticktext": [f"{tick:g}" for tick in ticks],
+            "tickvals": marks,
+            "ticktext": [f"{tick:g}" for tick in marks],
         },
         "yaxis": {"tickvals": list(range(rows)), "ticktext": names, "range": [rows - 0.4, -0.6], "showgrid": False},
         "height": 200 + 64 * rows,
@@ -167,7 +168,7 @@ def _speedup_traces(name: str, symbol: str, shift: float, found: Sequence[Estima
     points = go.Scatter(
         x=shown([one.value for one in found], 1.0),
         y=heights,
-        error_x={**_bars(found, 1.0), "color": QUIET},
+        error_x={**bars(found, 1.0), "color": QUIET},
         name=name,
         mode="markers",
         marker={"symbol": symbol, "size": 10, "color": colors, "line": {"width": 2, "color": colors}},
@@ -186,7 +187,7 @@ def _speedup_traces(name: str, symbol: str, shift: float, found: Sequence[Estima
     return [points, said]
 
 
-def _ticks(low: float, high: float) -> list[float]:
+def ticks(low: float, high: float) -> list[float]:
     """Round factors between two powers of ten, the closer the shorter the axis."""
     near = [0.8, 0.85, 0.9, 0.95, 1, 1.05, 1.1, 1.15, 1.2]
     middle = [0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1, 1.2, 1.5, 2, 3, 5, 7, 10]

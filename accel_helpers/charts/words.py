@@ -7,18 +7,49 @@ from collections.abc import Mapping, Sequence
 
 from accel_helpers.charts.units import rate, ratio, seconds
 from accel_helpers.errors import ParameterError
-from accel_helpers.records import Environment, Measurement, Plan, Verdict
+from accel_helpers.records import Environment, Measurement, Plan, Quantization, Verdict
+
+_ACTIVATIONS = ("dynamic", "static", "accuracy_control")
+"""Schemes under which a plan chooses the form of its integers; the others leave those fields at their defaults."""
 
 
 def extras(plans: Sequence[Plan], fields: Sequence[str]) -> list[list[str]]:
-    """For each plan its values of those ``fields`` in which the plans differ: they are named only where they tell plans apart."""
+    """For each plan its values of those ``fields``, and of its quantization, in which the plans differ.
+
+    They are named only where they tell plans apart. What is usual in a quantization (per channel, U8S8, eight bits, FP32 for the rest)
+    stays unsaid beside the plan that differs.
+    """
     differ = [name for name in fields if len({getattr(plan, name) for plan in plans}) > 1]
-    return [[_extra(plan, name) for name in differ] for plan in plans]
+    return [[*(_extra(plan, name) for name in differ), *more] for plan, more in zip(plans, _quantized(plans), strict=True)]
 
 
 def _extra(plan: Plan, name: str) -> str:
     words = {"threads": counted(plan.threads, "thread"), "sequence": f"{plan.sequence} tokens", "hint": f"{plan.hint} hint"}
     return words.get(name, str(getattr(plan, name)))
+
+
+def _quantized(plans: Sequence[Plan]) -> list[list[str]]:
+    used = [_used(plan.precision, plan.quantization) if plan.quantization else {} for plan in plans]
+    differ = {name for one in used for name in one if len({other[name] for other in used if name in other}) > 1}
+    return [[words for name, words in one.items() if words and name in differ] for one in used]
+
+
+def _used(precision: str, one: Quantization) -> dict[str, str]:
+    """A short word for each field that decides something under this scheme, and no word for what is usual."""
+    found = {
+        "per_channel": "" if one.per_channel else "per tensor",
+        "rest": "" if one.rest == "fp32" else f"rest {one.rest}",
+        "keep": counted(len(one.keep), "layer") + " kept" if one.keep else "",
+    }
+    if one.calibration:
+        found["calibration"] = counted(one.calibration, "sample")
+        found["calibrator"] = one.calibrator
+        found["calibration_data"] = "" if one.calibration_data == "representative" else f"{one.calibration_data.replace('_', ' ')} data"
+        found["seed"] = f"seed {one.seed}"
+    if precision == "int8" and one.scheme in _ACTIVATIONS:
+        found["symmetric"] = "S8S8" if one.symmetric else ""
+        found["reduce_range"] = "7-bit weights" if one.reduce_range else ""
+    return found
 
 
 def plan_labels(plans: Sequence[Plan]) -> list[str]:

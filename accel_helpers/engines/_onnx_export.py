@@ -115,7 +115,7 @@ def _from_network(model: Model, network: Any, path: Path) -> float:
     answer(example)
     inputs = {name: torch.from_numpy(array) for name, array in example.items()}
     try:
-        with _quiet():
+        with quiet():
             torch.onnx.export(
                 network,
                 kwargs=inputs,
@@ -179,7 +179,7 @@ def _not_exported(model: Model, error: Exception) -> ModelError:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """The exporter prints, logs missing optional packages, and warns about its own deprecations and shared axis names."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)

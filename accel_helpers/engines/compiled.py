@@ -12,19 +12,23 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from accel_helpers.device import store_root
-from accel_helpers.engine import Support
+from accel_helpers.engine import Built, Support
+from accel_helpers.engines import _torchao, _torchao_census
 from accel_helpers.engines._executed import executed
-from accel_helpers.engines._inputs import Shapes
-from accel_helpers.engines.pytorch import PyTorch, TorchSession, loaded
-from accel_helpers.errors import UnsupportedError
+from accel_helpers.engines._inputs import Shapes, first_line
+from accel_helpers.engines.pytorch import WEIGHTS, PyTorch, TorchSession, loaded, network_of
+from accel_helpers.errors import ArtifactError, UnsupportedError
 from accel_helpers.models import Model
 from accel_helpers.records import Environment, Plan
 
 _KEPT = "the model itself computes it in this type"
+_FLOAT = "quantization changes products with a weight; the census says of each whether it did"
 _INDUCTOR_MODULES = "torch._inductor.runtime.compile_tasks."
 
 
@@ -44,6 +48,8 @@ class CompiledSession(TorchSession):
         self._called: set[Shapes] = set()
         self._compiling = ""
         self._function = _own_function(network)
+        # Folding constants would widen short weights once and for all: the plan would run, and hold, FP32.
+        self._freezing = not self._cuda and not (plan.quantization and plan.quantization.scheme == "weight_only")
         self._static, self._open = (
             torch.compile(self._function, backend=self._compile, dynamic=False, isolate_recompiles=True) for _ in range(2)
         )
@@ -53,7 +59,7 @@ class CompiledSession(TorchSession):
             self(self._model.example(self._plan.batch, self._plan.sequence, 0))
         first = next(iter(self._programs.values()), 0)
         return {
-            **executed(self._operators, self._plan, _KEPT),
+            **executed(self._operators, self._plan, _FLOAT if self._plan.quantization else _KEPT),
             "compilations": dict(self._programs),
             "recompilations": self._programs.total() - first,
             "graph_breaks": max(first - 1, 0),
@@ -73,7 +79,7 @@ class CompiledSession(TorchSession):
             for axis in () if planned else self._model.axes.get(name, ()):
                 maybe_mark_dynamic(value, axis)
         self._compiling = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in zip(placed, shapes, strict=True))
-        with _compiling(self._cuda, self._breaks):
+        with _compiling(self._freezing, self._breaks):
             try:
                 result = call(**placed)
             except FailOnRecompileLimitHit:
@@ -88,11 +94,19 @@ class CompiledSession(TorchSession):
     def _compile(self, graph: Any, inputs: list[Any]) -> Callable[..., Any]:
         from torch._inductor.compile_fx import compile_fx
 
-        if not self._called:
+        if not self._called and not self._plan.quantization:
             self._operators.update(_operators(graph))
-        compiled: Callable[..., Any] = compile_fx(graph, inputs)
+        compiled: Callable[..., Any] = compile_fx(graph, inputs, inner_compile=self._generate)
         self._programs[self._compiling] += 1
         return compiled
+
+    def _generate(self, graph: Any, inputs: Any, **options: Any) -> Any:
+        """Make code of a graph whose operators are those that will run: integer kernels have taken their places in it."""
+        from torch._inductor.compile_fx import compile_fx_inner
+
+        if not self._called and self._plan.quantization:
+            self._operators.update(_torchao_census.types(_torchao_census.ran(graph, self._plan)))
+        return compile_fx_inner(graph, inputs, **options)
 
     def close(self) -> None:
         """Free the network and its programs, which hold packed copies of the weights and which PyTorch otherwise keeps for ever."""
@@ -114,16 +128,51 @@ class CompiledSession(TorchSession):
             trim(0)  # compiling leaves glibc's heap in holes that it does not give back by itself
 
 
+class _Inspection(CompiledSession):
+    """Lowers the network as a session does and runs the lowered graph as it is, without making code of it: what will run, in seconds."""
+
+    ran: tuple[_torchao_census.Ran, ...] = ()
+
+    def _generate(self, graph: Any, inputs: Any, **options: Any) -> Any:
+        self.ran += tuple(_torchao_census.ran(graph, self._plan))
+
+        def interpret(arguments: list[Any]) -> Any:
+            return graph.forward(*arguments)
+
+        interpret._boxed_call = True  # type: ignore[attr-defined]  # takes its arguments as one list, as generated code does
+        return interpret
+
+
 class Compiled(PyTorch):
-    """The same files as ``pytorch``; compiling happens when they are loaded and first called, on the machine that runs them."""
+    """The same files as ``pytorch``; compiling happens when they are loaded and first called, on the machine that runs them.
+
+    Quantized plans have files of their own, which torchao makes.
+    """
 
     name = "compiled"
+    needs = (*PyTorch.needs, "torchao")
+    packages = (*PyTorch.packages, "torchao")
+    schemes = MappingProxyType({"int8": ("static", "dynamic", "weight_only", "qat"), "int4": ("weight_only",)})
+    signed = frozenset({"dynamic"})
 
     def supports(self, plan: Plan, environment: Environment) -> Support:
-        """What ``pytorch`` supports, given a compiler: for the kernels on a CPU, for what launches them on a GPU."""
+        """What ``pytorch`` supports and INT8 and INT4 on a CPU, given a compiler: for a CPU's kernels, for what launches a GPU's."""
+        if unable := _torchao.lacks(plan):
+            return Support(False, unable)
         if not shutil.which(compiler := _cpp_compiler()):
             return Support(False, f"torch.compile needs a C++ compiler and there is no {compiler}; install one (Debian: apt install g++)")
         return super().supports(plan, environment)
+
+    def build(self, model: Model, plan: Plan, out: Path) -> Built:
+        """As ``pytorch``; a quantized plan's tensors, and which products integer kernels take in the graph that is compiled."""
+        if plan.quantization is None:
+            return super().build(model, plan, out)
+        from safetensors.torch import save_file
+
+        network, tensors = _torchao.quantized(model, plan)
+        report = _inspect(model, plan, network)
+        save_file(tensors, str(out / WEIGHTS))
+        return Built((WEIGHTS,), report)
 
     def load(self, model: Model, plan: Plan, folder: Path) -> CompiledSession:
         """The network with the artifact's weights; nothing is compiled before its first call."""
@@ -131,7 +180,39 @@ class Compiled(PyTorch):
 
         if os.environ.get("TORCHINDUCTOR_CACHE_DIR") in (None, default_cache_dir()):  # importing torch._dynamo sets the default
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(store_root() / "inductor")
-        return CompiledSession(model, plan, loaded(model, plan, folder))
+        return CompiledSession(model, plan, _quantized(model, plan, folder) if plan.quantization else loaded(model, plan, folder))
+
+
+def _quantized(model: Model, plan: Plan, folder: Path) -> Any:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        tensors = load_file(folder / WEIGHTS)
+    except (SafetensorError, OSError) as error:
+        raise ArtifactError(f"{WEIGHTS} of {model.name} cannot be loaded: {first_line(error)}.", "Build the artifact again.") from error
+    return _torchao.restored(model, plan, tensors)
+
+
+def _inspect(model: Model, plan: Plan, network: Any) -> dict[str, Any]:
+    """What torch.compile makes of a quantized network, up to the graph that code is made from.
+
+    Raises:
+        UnsupportedError: no product would run in integers.
+    """
+    # Two items: products with one row are rewritten as sums, which is no matter of types.
+    with _Inspection(model, replace(plan, batch=2), network) as session:
+        placed = session.place(model.example(2, plan.sequence, 0))
+        session.run(placed)
+        known, found = _torchao_census.products(network_of(model, plan), placed), session.ran
+    census = _torchao_census.census(known, found, plan)
+    if census.share() == 0:
+        stayed = ", ".join(sorted({one.operator for one in census.layers})) or "no product at all"
+        raise UnsupportedError(
+            f"{plan.engine} would quantize 0 % of the multiplications of {model.name}: {stayed} would run in FP32.",
+            "Choose another scheme or engine; accel check says what this processor has.",
+        )
+    return {**executed(_torchao_census.types(found), plan, _FLOAT), "census": census.to_dict()}
 
 
 def _cpp_compiler() -> str:
@@ -148,7 +229,7 @@ def _own_function(network: Any) -> Any:
 
 
 @contextmanager
-def _compiling(cuda: bool, breaks: set[str]) -> Iterator[None]:
+def _compiling(freezing: bool, breaks: set[str]) -> Iterator[None]:
     """Settings for a call that compiles; ``breaks`` gains the reasons for which the graph had to be cut."""
     import torch._dynamo.config
     import torch._inductor.config
@@ -158,7 +239,7 @@ def _compiling(cuda: bool, breaks: set[str]) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(torch._dynamo.config.patch(fail_on_recompile_limit_hit=True))
         # Freezing folds and packs the weights, which is where BF16 wins on a CPU. A pool of compiling threads would outlive the session.
-        stack.enter_context(torch._inductor.config.patch(freezing=not cuda, compile_threads=1))
+        stack.enter_context(torch._inductor.config.patch(freezing=freezing, compile_threads=1))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")  # PyTorch's own deprecations, raised by its own code
         yield

@@ -5,22 +5,26 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from accel_helpers.config import PRECISIONS
 from accel_helpers.engine import Array, Built, Engine, Session, Support
-from accel_helpers.engines import _hardware, _onnx_export
+from accel_helpers.engines import _hardware, _onnx_census, _onnx_export, _onnx_quantize
 from accel_helpers.engines._executed import executed
 from accel_helpers.engines._inputs import Signature, closed, first_line, refused
 from accel_helpers.errors import ArtifactError, UnsupportedError
 from accel_helpers.models import Model
-from accel_helpers.records import Environment, Plan
+from accel_helpers.records import Census, Environment, Plan
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 _EXECUTED = "executed.json"
+_OPTIMISED = "optimised.onnx"
+_BITS = {"int8": 8, "int4": 4}
 _CPU_LACKS = {
     "bf16": "ONNX Runtime's CPU provider has no BF16 kernels (it does not load a BF16 MatMul)",
     "fp16": "ONNX Runtime's CPU provider runs FP16 graphs in FP32, between casts",
@@ -89,16 +93,19 @@ class OnnxRuntimeSession(Session):
 
 
 class OnnxRuntime(Engine):
-    """FP32 on a CPU; FP32, TF32 and FP16 on a CUDA GPU."""
+    """FP32, INT8 and INT4 weights on a CPU; FP32, TF32 and FP16 on a CUDA GPU."""
 
     name = "onnx_runtime"
     needs = ("onnxruntime", "onnx", "onnxscript", "torch")
     packages = ("onnxruntime", "onnxruntime-gpu", "torch", "onnx", "onnxscript", "transformers")
+    schemes = MappingProxyType({"int8": ("static", "dynamic", "weight_only"), "int4": ("weight_only",)})
 
     def supports(self, plan: Plan, environment: Environment) -> Support:
         """What the installed build and the hardware can run."""
         if not (answer := _hardware.quantized(self, plan)):
             return answer
+        if unable := _quantization_lacks(plan):
+            return Support(False, unable)
         if plan.device == "cpu":
             lacks = _CPU_LACKS.get(plan.precision)
             return Support(False, lacks) if lacks else _hardware.cpu(plan, environment)
@@ -110,15 +117,19 @@ class OnnxRuntime(Engine):
         return _hardware.gpu(plan, environment)
 
     def build(self, model: Model, plan: Plan, out: Path) -> Built:
-        """Export, convert to FP16 where asked, and profile one call to see what runs where and in which type."""
+        """Export, convert or quantize where asked, and profile one call to see what runs where and in which type."""
         exported = _onnx_export.export(model, out)
-        files = tuple(exported["files"])
+        files, path = tuple(exported["files"]), out / _onnx_export.FILE
+        _onnx_census.name_nodes(path)
+        products = _onnx_census.products(path, model.example(1, plan.sequence, 0))
         if plan.precision == "fp16":
             _to_float16(out)
             files = (_onnx_export.FILE,)
-        profile = _profiled(model, plan, out / _onnx_export.FILE)
+        if plan.quantization:
+            files = _onnx_quantize.quantize(model, plan.quantization, _BITS[plan.precision], out)
+        profile, census = inspect(model, plan, path, products)
         (out / _EXECUTED).write_text(json.dumps(profile))
-        return Built((*files, _EXECUTED), {**profile, "export": exported})
+        return Built((*files, _EXECUTED), {**profile, "census": census.to_dict(), "export": exported})
 
     def load(self, model: Model, plan: Plan, folder: Path) -> OnnxRuntimeSession:
         """A session on the provider asked for, or an error."""
@@ -126,7 +137,7 @@ class OnnxRuntime(Engine):
 
 
 def open_session(model: Model, plan: Plan, path: Path, profile: Path | None = None) -> Any:
-    """An ``onnxruntime.InferenceSession``.
+    """An ``onnxruntime.InferenceSession``; with ``profile``, one that traces its calls and saves the graph that it runs in that folder.
 
     Raises:
         UnsupportedError: another provider than the one asked for would run, or the graph holds an operator that is not there.
@@ -144,7 +155,8 @@ def open_session(model: Model, plan: Plan, path: Path, profile: Path | None = No
     # Threads that spin after a call take the CPUs from whatever runs next: PyTorch's operators become tens of times slower.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if profile is not None:
-        options.enable_profiling, options.profile_file_prefix = True, str(profile)
+        options.enable_profiling, options.profile_file_prefix = True, str(profile / "profile")
+        options.optimized_model_filepath = str(profile / _OPTIMISED)
     # The CUDA provider computes FP32 products in TF32 unless told otherwise.
     settings = {"use_tf32": str(int(plan.precision == "tf32"))} if plan.device == "cuda" else {}
     try:
@@ -165,22 +177,53 @@ def _other_provider(wanted: str, found: str) -> UnsupportedError:
     )
 
 
-def _profiled(model: Model, plan: Plan, path: Path) -> dict[str, Any]:
-    """One call under ONNX Runtime's profiler: floating-point operators by type, and how many ran on each provider."""
-    operators: Counter[tuple[str, str]] = Counter()
-    providers: Counter[str] = Counter()
+def inspect(model: Model, plan: Plan, path: Path, products: Iterable[_onnx_census.Product]) -> tuple[dict[str, Any], Census]:
+    """What one call of the graph at ``path`` ran, under ONNX Runtime's profiler.
+
+    Args:
+        model: whose graph it is.
+        plan: what was asked for.
+        path: the graph as it was built.
+        products: those of the exported graph, from :func:`_onnx_census.products`.
+
+    Returns:
+        Operators by type with the number that ran on each provider, and the census of the products.
+
+    Raises:
+        UnsupportedError: the products run in another type than the plan's.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        session = open_session(model, plan, path, Path(folder) / "profile")
+        session = open_session(model, plan, path, Path(folder))
         session.run(None, model.example(1, plan.sequence, 0))
-        events = json.loads(Path(session.end_profiling()).read_text())
-    for event in events:
-        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
-            operator, answers = event["args"]["op_name"], event["args"]["output_type_shape"]
-            providers[event["args"]["provider"]] += 1
-            kind = next(iter(answers[0]), "") if answers else ""
-            if kind in ("float", "float16", "bfloat16", "double"):
-                operators[operator, kind] += 1
-    return {**executed(operators, plan, _KEPT), "providers": dict(providers)}
+        ran = _onnx_census.ran(Path(session.end_profiling()), Path(folder) / _OPTIMISED)
+    census = _onnx_census.census(products, ran, plan)
+    if plan.quantization and census.share() == 0:
+        raise _nothing(census, plan)
+    kinds = [(one.operator, _onnx_census.precision(one, plan).removesuffix(" weights")) for one in ran]
+    operators = Counter((operator, kind) for operator, kind in kinds if kind in PRECISIONS)
+    return {**executed(operators, plan, _KEPT), "providers": dict(Counter(one.provider for one in ran))}, census
+
+
+def _nothing(census: Census, plan: Plan) -> UnsupportedError:
+    reasons = Counter(f"{layer.operator}: {layer.reason}" for layer in census.layers)
+    stayed = "; ".join(f"{count} {reason}" for reason, count in reasons.most_common(3)) or "it multiplies nothing"
+    return UnsupportedError(f"{plan.label} quantizes 0 % of the multiplications ({stayed}).", "Choose another scheme, or precision=fp32.")
+
+
+def _quantization_lacks(plan: Plan) -> str:
+    """What of a quantized plan ONNX Runtime cannot do; empty where it can do it all."""
+    if plan.quantization is None:
+        return ""
+    asked = plan.quantization
+    if plan.device == "cuda":
+        return "ONNX Runtime's CUDA provider runs few quantized operators in INT8 and the others in FP32 between conversions"
+    if asked.rest != "fp32":
+        return f"ONNX Runtime's CPU provider has no {asked.rest.upper()} kernels for what is not quantized; rest=fp32 runs"
+    if asked.scheme == "dynamic" and asked.symmetric:
+        return "DynamicQuantizeLinear answers unsigned bytes with a zero point: symmetric=false, or scheme=static"
+    if asked.scheme == "weight_only" and not asked.per_channel:
+        return "MatMulNBits has a scale for each 32 values of a channel, which per_channel=false cannot turn off"
+    return ""
 
 
 def _to_float16(folder: Path) -> None:

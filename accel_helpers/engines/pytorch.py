@@ -16,7 +16,8 @@ from accel_helpers.models import Model
 from accel_helpers.records import Environment, Plan
 
 WEIGHTS = "model.safetensors"
-_DTYPES = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+_DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
+"""Types of inputs and weights; FP32 in all other plans, whose products then run in TF32 or whose weights are quantized."""
 _KEPT = "the model itself computes it in this type"
 
 
@@ -32,7 +33,7 @@ class TorchSession(Session):
         self._torch, self._model, self._plan = torch, model, plan
         self._network: Any = network
         self._signature = Signature(model, plan)
-        self._dtype = getattr(torch, _DTYPES[plan.precision])
+        self._dtype = getattr(torch, _DTYPES.get(plan.precision, "float32"))
         self._cuda = plan.device == "cuda"
         self._threads_before = torch.get_num_threads()
         self._products = (torch.backends.cuda.matmul, torch.backends.cudnn.conv) if self._cuda else ()
@@ -155,7 +156,7 @@ def network_of(model: Model, plan: Plan) -> Any:
         raise UnsupportedError(f"{model.name} is an ONNX file, which PyTorch does not read.", "Choose onnx_runtime or openvino.")
     if plan.device == "cuda" and not torch.cuda.is_available():
         raise UnsupportedError("CUDA was asked for, and PyTorch sees no GPU.", "Choose device=cpu, or check the driver with nvidia-smi.")
-    return model.build().eval().to(device=plan.device, dtype=getattr(torch, _DTYPES[plan.precision]))
+    return model.build().eval().to(device=plan.device, dtype=getattr(torch, _DTYPES.get(plan.precision, "float32")))
 
 
 def loaded(model: Model, plan: Plan, folder: Path) -> Any:

@@ -55,17 +55,15 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Metric:
-    """A task metric over a whole validation part."""
+    """A task metric over a whole validation part. Its functions take the outputs of all samples and their labels."""
 
     name: str
-    function: Callable[[dict[str, Array], Array], float]  # outputs of all samples, labels -> figure
+    function: Callable[[dict[str, Array], Array], float]
     higher_is_better: bool = True
     published: float | None = None  # the FP32 figure it must reproduce
-
-
-def top1(outputs: dict[str, Array], labels: Array) -> float:
-    """The share of samples whose largest logit is their label: ``outputs["logits"]`` (samples, classes) against ``labels`` (samples,)."""
-    return float((outputs["logits"].argmax(axis=1) == labels).mean())
+    # (samples,): booleans, right or wrong, or each sample's error. Their mean is the metric; without them its change has no interval.
+    outcomes: Callable[[dict[str, Array], Array], Array] | None = None
+    others: Callable[[dict[str, Array], Array], Mapping[str, float]] | None = None  # metrics to show beside it, by name
 
 
 @dataclass(frozen=True)

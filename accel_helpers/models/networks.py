@@ -190,3 +190,37 @@ class FirstOfPictures(nn.Module):  # type: ignore[misc]
     def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
         """(batch, channels, height, width) float32 -> the logits or the last hidden state."""
         return self.network(pixel_values=pixel_values)[0]
+
+
+class Digits(nn.Module):  # type: ignore[misc]
+    """Depthwise separable convolutions for 28 x 28 pictures, as MobileNet has them; ``folded`` is the same network for inference.
+
+    A depthwise filter sees one channel, so the ranges of its channels differ widely once batch norm is folded into it.
+    """
+
+    WIDTHS = (16, 32, 96)
+
+    def __init__(self, classes: int = 10) -> None:
+        super().__init__()
+        layers = _unit(1, self.WIDTHS[0], 3, 2)
+        for inputs, outputs, stride in zip(self.WIDTHS, self.WIDTHS[1:], (2, 1), strict=False):
+            layers += _unit(inputs, inputs, 3, stride, inputs) + _unit(inputs, outputs, 1)
+        self.body = nn.Sequential(*layers)
+        self.head = nn.Linear(self.WIDTHS[-1], classes)
+
+    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        """(batch, 1, 28, 28) float32 in [0, 1] -> logits (batch, classes)."""
+        return self.head(self.body(pixel_values).mean(dim=(2, 3)))
+
+    def folded(self) -> Digits:
+        """This network with each batch norm folded into the convolution before it, in eval mode."""
+        layers = list(self.eval().body)
+        pairs = zip(layers[::3], layers[1::3], strict=True)
+        kept = [layer for conv, norm in pairs for layer in (torch.nn.utils.fuse_conv_bn_eval(conv, norm), nn.ReLU())]
+        self.body = nn.Sequential(*kept)
+        return self
+
+
+def _unit(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
+    conv = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups)
+    return [conv, nn.BatchNorm2d(outputs), nn.ReLU()]

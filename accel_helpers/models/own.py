@@ -10,7 +10,7 @@ from pathlib import Path
 from accel_helpers.errors import ModelError, UnknownNameError
 from accel_helpers.models.model import Model
 
-_ZOO: Mapping[str, str] = {"text-encoder": "text_encoder:model", "vision-classifier": "vision:model"}
+_ZOO: Mapping[str, str] = {"digits": "digits:model", "text-encoder": "text_encoder:model", "vision-classifier": "vision:model"}
 _TINY: Mapping[str, str] = {"tiny-cnn": "tiny:cnn", "tiny-attention": "tiny:attention"}
 
 

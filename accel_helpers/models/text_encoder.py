@@ -17,7 +17,8 @@ import numpy as np
 
 from accel_helpers.errors import ModelError
 from accel_helpers.models.assets import DATA, derived, fetch, fingerprint
-from accel_helpers.models.model import Array, Dataset, Metric, Model, Split, top1
+from accel_helpers.models.metrics import classification
+from accel_helpers.models.model import Array, Dataset, Model, Split
 
 NAME = "text-encoder"
 HEAD = DATA / "sentiment_head.safetensors"
@@ -38,7 +39,7 @@ def model() -> Model:
         fingerprint=fingerprint("minilm", code=f"text-encoder 1 {HEAD.read_bytes().hex()}"),
         build=build,
         dataset=dataset,
-        metric=Metric("accuracy", top1, published=0.9033),
+        metric=classification("accuracy", published=0.9033),
         has_sequence=True,
         notes={
             "weights": "all-MiniLM-L6-v2, Apache-2.0; sentiment head trained by this project",

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from accel_helpers.errors import ModelError
-from accel_helpers.models.model import Array, Dataset, Metric, Model, Split, top1
+from accel_helpers.models.metrics import classification
+from accel_helpers.models.model import Array, Dataset, Model, Split
 
 CLASSES = 4
 VOCABULARY = 256
@@ -35,7 +36,7 @@ def cnn() -> Model:
         fingerprint=hashlib.sha256(b"tiny-cnn 1").hexdigest(),
         build=_build_cnn,
         dataset=_image_data,
-        metric=Metric("top-1", top1, published=1.0),
+        metric=classification("top-1", published=1.0, beside=False),
         notes={"weights": "seeded random body, head fitted to synthetic classes"},
     )
 
@@ -51,7 +52,7 @@ def attention() -> Model:
         fingerprint=hashlib.sha256(b"tiny-attention 1").hexdigest(),
         build=_build_attention,
         dataset=_text_data,
-        metric=Metric("top-1", top1, published=1.0),
+        metric=classification("top-1", published=1.0, beside=False),
         has_sequence=True,
         notes={"weights": "seeded random body, head fitted to synthetic classes"},
     )

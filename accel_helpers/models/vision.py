@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from accel_helpers.models.assets import derived, fetch, fingerprint
-from accel_helpers.models.model import Array, Dataset, Metric, Model, Split, top1
+from accel_helpers.models.metrics import classification
+from accel_helpers.models.model import Array, Dataset, Model, Split
 
 NAME = "vision-classifier"
 SIZE = 224  # what the network reads
@@ -35,7 +36,7 @@ def model() -> Model:
         fingerprint=fingerprint("efficientnet-lite0", code="vision-classifier 1"),
         build=build,
         dataset=dataset,
-        metric=Metric("top-1", top1, published=0.90),
+        metric=classification("top-1", published=0.90),
         notes={
             "weights": "EfficientNet-Lite0, Apache-2.0, converted to safetensors",
             "data": "ImageNet pictures out of foolbox, MIT; photographs out of scikit-image and scikit-learn, CC0 or CC BY",

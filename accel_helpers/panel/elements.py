@@ -8,43 +8,62 @@ from __future__ import annotations
 import anywidget
 import traitlets
 
+from accel_helpers.bench import Progress
 
-class Batch(anywidget.AnyWidget):  # type: ignore[misc]
-    """A batch size from 1 to ``largest``: typed into a box or moved with a slider; ``value`` changes when the reader lets go."""
+
+class NumberBox(anywidget.AnyWidget):  # type: ignore[misc]
+    """A whole number from ``smallest`` to ``largest``: typed into a box or moved with a slider; ``value`` changes when the reader lets go.
+
+    The slider goes through every number, or from one of the ``stops`` to the next.
+    """
 
     value = traitlets.Int(1).tag(sync=True)
+    label = traitlets.Unicode().tag(sync=True)
+    smallest = traitlets.Int(1).tag(sync=True)
     largest = traitlets.Int(64).tag(sync=True)
+    stops = traitlets.List(traitlets.Int()).tag(sync=True)
+    disabled = traitlets.Bool(False).tag(sync=True)
 
     _esm = """
     export default { render({ model, el }) {
       const element = (tag, values) => Object.assign(document.createElement(tag), values);
-      const limits = { min: 1, max: model.get("largest"), step: 1 };
+      const stops = model.get("stops");
+      const limits = { min: model.get("smallest"), max: model.get("largest"), step: 1 };
+      const places = stops.length ? { min: 0, max: stops.length - 1, step: 1 } : limits;
+      const numberAt = (place) => stops.length ? stops[Number(place)] : Number(place);
+      const placeOf = (number) => stops.length ? stops.filter((stop) => stop <= number).length - 1 : number;
       const box = element("input", { type: "number", ...limits });
-      const slider = element("input", { type: "range", ...limits, ariaLabel: "Batch slider" });
-      const label = element("label", { textContent: "Batch" });
+      const slider = element("input", { type: "range", ...places, ariaLabel: `${model.get("label")} slider` });
+      const label = element("label", { textContent: model.get("label") });
       label.append(box);
-      el.classList.add("accel-batch");
+      el.classList.add("accel-number");
       el.addEventListener("keydown", (event) => event.stopPropagation());  // the notebook would take arrows and Enter for itself
       el.append(label, slider);
-      const show = () => { box.value = slider.value = model.get("value"); };
-      const commit = (input) => {
-        if (!input.value || !input.reportValidity()) return show();
-        model.set("value", Number(input.value));
+      const show = () => {
+        box.value = model.get("value");
+        slider.value = placeOf(model.get("value"));
+        slider.ariaValueText = box.value;
+        box.disabled = slider.disabled = model.get("disabled");
+      };
+      const commit = (number) => {
+        model.set("value", number);
         model.save_changes();
       };
-      slider.addEventListener("input", () => { box.value = slider.value; });
-      for (const input of [box, slider]) input.addEventListener("change", () => commit(input));
-      model.on("change:value", show);
+      slider.addEventListener("input", () => { box.value = slider.ariaValueText = numberAt(slider.value); });
+      slider.addEventListener("change", () => commit(numberAt(slider.value)));
+      box.addEventListener("change", () => { if (box.value && box.reportValidity()) commit(Number(box.value)); else show(); });
+      model.on("change", show);
       show();
     } };
     """
     _css = """
-    .accel-batch, .accel-batch label { display: flex; align-items: center; gap: 8px; }
-    .accel-batch { font-size: var(--jp-widgets-font-size, 13px); color: var(--jp-widgets-label-color, inherit); }
-    .accel-batch input[type=number] { width: 5em; height: 28px; box-sizing: border-box; padding: 0 4px; font: inherit;
+    .accel-number, .accel-number label { display: flex; align-items: center; gap: 8px; }
+    .accel-number { font-size: var(--jp-widgets-font-size, 13px); color: var(--jp-widgets-label-color, inherit); }
+    .accel-number input[type=number] { width: 5em; height: 28px; box-sizing: border-box; padding: 0 4px; font: inherit;
       color: var(--jp-ui-font-color1, inherit); background: var(--jp-layout-color1, inherit);
       border: 1px solid var(--jp-widgets-input-border-color, #9e9e9e); }
-    .accel-batch input[type=range] { width: 12em; }
+    .accel-number input[type=range] { width: 12em; }
+    .accel-number input:disabled { opacity: 0.6; }
     """
 
 
@@ -82,3 +101,9 @@ class Status(anywidget.AnyWidget):  # type: ignore[misc]
       font-size: var(--jp-widgets-font-size, 13px); color: var(--jp-ui-font-color1, inherit); }
     .accel-status progress { width: 12em; }
     """
+
+    def say(self, message: str, progress: Progress | None, *, running: bool) -> None:
+        """What is going on; the bar moves with the rounds."""
+        with self.hold_sync():
+            self.text, self.running = message, running
+            self.done, self.total = (progress.done, progress.total) if progress and progress.rounds else (0, 0)
