@@ -127,13 +127,13 @@ def check(function: Callable[..., Any], *cases: tuple[tuple[Any, ...], Any], hin
 
     Args:
         function: the reader's.
-        cases: arguments and the expected answer; floats agree within 1 %.
+        cases: arguments and the expected answer; floats agree within 1 %, in a tuple too.
         hint: shown until it passes.
     """
     for arguments, expected in cases:
         try:
             answer = function(*arguments)
-            right = math.isclose(answer, expected, rel_tol=0.01) if isinstance(expected, float) else bool(answer == expected)
+            right = _agree(answer, expected)
         except Exception as error:  # a reader's half-written function may raise or answer anything
             answer, right = error, False
         if not right:
@@ -141,6 +141,12 @@ def check(function: Callable[..., Any], *cases: tuple[tuple[Any, ...], Any], hin
             print(f"not yet: {call} gives {answer!r}. Hint: {hint}")  # noqa: T201 - plain text is readable in every front end
             return
     print(f"passed: {function.__name__}")  # noqa: T201
+
+
+def _agree(answer: Any, expected: Any) -> bool:
+    if isinstance(expected, tuple):
+        return isinstance(answer, tuple) and len(answer) == len(expected) and all(map(_agree, answer, expected))
+    return math.isclose(answer, expected, rel_tol=0.01) if isinstance(expected, float) else bool(answer == expected)
 
 
 def apply(function: Callable[..., Any], *arguments: Any, show: Callable[[Any], str] = str) -> None:

@@ -297,6 +297,23 @@ def test_the_road_names_saturation_where_it_happens_and_the_cure_is_measured(own
         assert done.evidence.startswith("The error of the outputs goes from 0.")
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "cured", "word"),
+    [
+        (0.5, 0.03, True, " Cured"),
+        (0.9, 0.6, False, "Better, but not cured"),
+        (0.3, 0.6, False, "Not cured"),
+        (0.3, 0.31, None, "Too noisy"),
+    ],
+)
+def test_a_cure_of_wrongness_must_leave_little_error(before, after, cured, word, monkeypatch):
+    monkeypatch.setattr(cure, "_errors", lambda *configs: [[before * (1 + 0.01 * item) for item in range(8)], [after] * 8])
+    cause = Cause("saturation", "wrong", "s", "e", "c", Estimate(3, 2, 4), {"reduce_range": "on"})
+    found = quantize.verify(RunConfig(engine="onnx_runtime", precision="int8"), cause)
+    assert found.cured is cured
+    assert word in found.evidence
+
+
 @pytest.mark.parametrize(("times", "cured"), [(1.6, True), (0.7, False), (None, None)])
 def test_a_cure_of_slowness_is_judged_by_the_road(times, cured, monkeypatch):
     asked = []
@@ -311,5 +328,6 @@ def test_a_cure_of_slowness_is_judged_by_the_road(times, cured, monkeypatch):
     cause = Cause("small_channels", "slow", "s", "e", "c", Estimate(1.5, 1.4, 1.6), {"precision": "fp32"})
     found = quantize.verify(config, cause)
     assert found.cured is cured
-    assert "predicted 1.50" in found.evidence
+    assert found.evidence.startswith({True: "Cured: 1.60", False: "Not cured: 0.70", None: "Too noisy"}[cured])
+    assert found.evidence.endswith("predicted 1.50.")
     assert [one.precision for one in asked] == ["int8", "fp32"]

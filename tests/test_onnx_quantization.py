@@ -1,31 +1,23 @@
-"""ONNX Runtime's quantized plans: what is asked for is what runs, the census tells, and calibration fits the memory."""
+"""ONNX Runtime's quantized plans: what is asked for is what runs, and the census tells."""
 
-import json
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 import small_models
+from quantized_graphs import ENGINE, FP32, RANDOM, build, constants, convolutions, plan, with_data
 
-from accel_helpers import engines, environment, models
+from accel_helpers import environment, models
 from accel_helpers.accuracy import TOLERANCE, relative_error
 from accel_helpers.device import store_root
-from accel_helpers.engines import _onnx_calibrate, _onnx_census, _onnx_export, _onnx_quantize, onnx_runtime
-from accel_helpers.errors import ModelError, UnknownNameError, UnsupportedError
-from accel_helpers.models import Dataset, Split
-from accel_helpers.records import Census, Plan, Quantization
+from accel_helpers.engines import _onnx_census, _onnx_export, _onnx_quantize, onnx_runtime
+from accel_helpers.errors import UnknownNameError, UnsupportedError
 
 STORE = str(store_root())  # the built-in models are there; the other tests have one of their own
-ENGINE = engines.get("onnx_runtime")
 HERE = environment.describe()
-FP32 = Plan("onnx_runtime", sequence=16)
-RANDOM = np.random.default_rng(0)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -33,59 +25,6 @@ def store(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ACCEL_STORE", str(tmp_path_factory.mktemp("store")))
         yield
-
-
-def plan(scheme, precision="int8", **more):
-    more = {"calibration": 16, **more} if scheme == "static" else more
-    return replace(FP32, precision=precision, quantization=Quantization(scheme, **more))
-
-
-def build(model, asked, folder):
-    """The built graph, the census and the answers to one batch."""
-    import onnx
-
-    folder.mkdir(exist_ok=True)
-    census = Census.from_dict(ENGINE.build(model, asked, folder).report["census"])
-    with ENGINE.load(model, asked, folder) as session:
-        return onnx.load(folder / "model.onnx"), census, session(model.example(2, 16, 3))
-
-
-def constants(graph):
-    import onnx
-
-    return {one.name: onnx.numpy_helper.to_array(one) for one in graph.graph.initializer}
-
-
-def convolutions(path, channels, layers=4, normed=False):
-    """A reader's own file: ``layers`` 3 x 3 convolutions with rectifiers, a mean, and a matrix product with a bias; with data."""
-    import onnx
-    from onnx import helper
-
-    nodes, kept, last, width = [], {}, "x", 3
-    for index in range(layers):
-        kept[f"w{index}"] = RANDOM.normal(size=(channels, width, 3, 3), scale=(2 / 9 / width) ** 0.5).astype(np.float32)
-        nodes.append(helper.make_node("Conv", [last, f"w{index}"], [f"c{index}"], f"conv{index}", pads=[1, 1, 1, 1]))
-        if normed:
-            kept |= {f"{name}{index}": np.full(channels, value, np.float32) for name, value in (("s", 2), ("b", 0.5), ("m", 0), ("v", 1))}
-            nodes.append(helper.make_node("BatchNormalization", [f"{n}{index}" for n in "csbmv"], [f"n{index}"], f"norm{index}"))
-        nodes.append(helper.make_node("Relu", [f"{'n' if normed else 'c'}{index}"], [f"r{index}"], f"relu{index}"))
-        last, width = f"r{index}", channels
-    kept |= {"head": RANDOM.normal(size=(channels, 4)).astype(np.float32), "bias": np.ones(4, np.float32)}
-    nodes += [helper.make_node("GlobalAveragePool", [last], ["mean"]), helper.make_node("Flatten", ["mean"], ["flat"])]
-    nodes += [
-        helper.make_node("MatMul", ["flat", "head"], ["product"], "head"),
-        helper.make_node("Add", ["product", "bias"], ["y"], "bias"),
-    ]
-    ends = [helper.make_tensor_value_info(name, 1, ["batch", *shape]) for name, shape in (("x", (3, 32, 32)), ("y", (4,)))]
-    held = [onnx.numpy_helper.from_array(values, name) for name, values in kept.items()]
-    graph = helper.make_graph(nodes, "graph", ends[:1], ends[1:], held)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
-    return with_data(models.get(str(path)))
-
-
-def with_data(model, validation=None):
-    inputs = {name: np.concatenate([model.example(1, 16, seed)[name] for seed in range(16)]) for name in model.example(1, 16, 0)}
-    return replace(model, dataset=lambda: Dataset(Split(inputs, None), Split(inputs, None) if validation is None else validation))
 
 
 def cpu_seconds(call, calls=12):
@@ -212,24 +151,6 @@ def test_dynamic_weights_keep_to_seven_bits_where_asked(tmp_path):
         assert 0.9 * most < max(int(np.abs(values.astype(int)).max()) for values in held.values() if values.dtype == np.int8) <= most
 
 
-def test_calibration_reads_its_own_part_and_no_other(tmp_path):
-    class Untouchable(Split):
-        def __getattribute__(self, name):
-            raise AssertionError("the validation part was read")
-
-    model = with_data(small_models.linear(), validation=Untouchable({}, None))
-    graph, _, _ = build(model, plan("static"), tmp_path)
-    held, inputs = constants(graph), model.dataset().calibration.inputs["x"]
-    least, greatest = min(inputs.min(), 0), max(inputs.max(), 0)
-    assert held["x_scale"] == pytest.approx((greatest - least) / 255, rel=1e-5)
-
-
-def test_a_model_without_data_is_told_which_schemes_need_none(tmp_path):
-    with pytest.raises(ModelError, match="scheme=dynamic or weight_only"):
-        build(small_models.linear(), plan("static"), tmp_path)
-    build(small_models.linear(), plan("dynamic"), tmp_path / "dynamic")
-
-
 def test_batch_norms_and_biases_join_their_products_before_these_are_quantized(tmp_path):
     model = convolutions(tmp_path / "normed.onnx", 8, normed=True)
     _, _, right = build(model, FP32, tmp_path / "fp32")
@@ -319,109 +240,6 @@ def test_k3_integers_that_the_runtime_turns_back_into_floats_count_as_nothing(tm
     monkeypatch.setattr(_onnx_quantize, "static", weights_alone)
     with pytest.raises(UnsupportedError, match=r"quantizes 0 % of the multiplications.*1 FusedGemm: .*dequantizes.*1 Gemm: .*dequantizes"):
         build(model, plan("static"), tmp_path)
-
-
-MEMORY = """
-import json, sys
-from pathlib import Path
-import numpy as np, onnx
-from onnx import helper
-from accel_helpers.device import peak_memory
-from accel_helpers.device import store_root
-from accel_helpers.engines import _onnx_calibrate
-
-count, how, folder = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
-source = folder / f"{count}-{how}.onnx"
-wide = 2**16
-weights = [np.full((4, wide), 0.5, np.float32), np.full((wide, 4), 0.5, np.float32)]
-nodes = [("MatMul", ["x", "0"], ["a"]), ("Relu", ["a"], ["b"]), ("MatMul", ["b", "1"], ["y"])]
-ends = [[helper.make_tensor_value_info(name, 1, ["batch", 4])] for name in "xy"]
-graph = helper.make_graph([helper.make_node(*node) for node in nodes], "graph", *ends,
-                          [onnx.numpy_helper.from_array(one, str(index)) for index, one in enumerate(weights)])
-onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), source)
-samples = np.random.default_rng(0).normal(size=(count, 1, 4)).astype(np.float32)
-found = None
-if how.startswith("library"):
-    from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod
-    from onnxruntime.quantization.calibrate import create_calibrator
-
-    class Reader(CalibrationDataReader):
-        left = iter(samples)
-        def get_next(self):
-            return next(({"x": one} for one in self.left), None)
-
-    calibrator = create_calibrator(source, ["MatMul"], str(folder / f"augmented-{count}.onnx"), CalibrationMethod.Percentile)
-    calibrator.collect_data(Reader())
-else:
-    batches = lambda: ({"x": one} for one in samples)
-    predicted = _onnx_calibrate.predicted(source, ["x", "b"], {"x": samples[0]}, how)
-    found = {name: [float(one) for one in both] for name, both in _onnx_calibrate.ranges(source, ["x", "b"], batches, how).items()}
-print(json.dumps([peak_memory(), found]), file=sys.stderr)
-"""
-
-
-def peak(count, how, folder):
-    """Peak memory in bytes of a fresh process that calibrates with so many samples, and the ranges that it found."""
-    import os
-
-    settings = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", MEMORY, str(count), how, str(folder)], capture_output=True, text=True, env=settings)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stderr.splitlines()[-1])
-
-
-@pytest.mark.parametrize("calibrator", ["minmax", "entropy", "percentile"])
-def test_k9_the_memory_of_calibration_does_not_grow_with_the_samples(calibrator, tmp_path):
-    (few, _), (many, found) = peak(64, calibrator, tmp_path), peak(512, calibrator, tmp_path)
-    assert many <= 1.5 * few
-    least, greatest = found["b"]
-    assert least == 0
-    assert 1 < greatest < 6
-
-
-def test_k9_the_librarys_own_calibrator_keeps_every_activation(tmp_path):
-    """What the bound above is worth: the same graph and samples, a quarter of a mebibyte of activations each."""
-    few, many = (peak(count, "library", tmp_path)[0] for count in (64, 512))
-    assert many > 1.5 * few
-
-
-def test_k9_calibration_is_refused_before_it_starts_where_it_would_not_fit(tmp_path, monkeypatch):
-    model = convolutions(tmp_path / "own.onnx", 16)
-    split = model.dataset().calibration
-    need = _onnx_calibrate.predicted(tmp_path / "own.onnx", ["x", "r0", "r1"], next(split.batches(1))[0], "percentile")
-    activations, histograms = 4 * 32 * 32 * (3 + 16 + 16), 3 * 2048 * 12
-    assert need == activations + histograms + 4 * 32 * 32 * 16
-    monkeypatch.setattr(_onnx_calibrate, "_extremes", lambda *_: pytest.fail("it started"))
-    monkeypatch.setattr(_onnx_calibrate, "usable_memory", lambda: psutil.Process().memory_info().rss + 2**18)
-    with pytest.raises(UnsupportedError, match=r"would need [\d,]+ KiB .* [\d,]+ KiB are free"):
-        build(model, plan("static", calibrator="percentile"), tmp_path / "int8")
-
-
-def test_an_infinite_activation_is_named(tmp_path):
-    nodes = [("Log", ["x"], ["logarithm"], {}), ("MatMul", ["logarithm", "w"], ["y"], {})]
-    path = small_models.onnx_file(tmp_path / "own.onnx", nodes, [("w", np.eye(4, dtype=np.float32))])
-    with pytest.raises(ModelError, match="'logarithm' goes from -inf"):
-        _onnx_quantize.static(tmp_path / "own.onnx", Quantization("static"), lambda: [{"x": np.zeros((1, 4), np.float32)}])
-    assert path
-
-
-def test_ranges_from_one_sample_at_a_time_are_those_of_the_library_from_all_at_once(tmp_path):
-    from onnxruntime.quantization.calibrate import HistogramCollector
-
-    small_models.onnx_file(tmp_path / "own.onnx", [("MatMul", ["x", "w"], ["y"], {})], [("w", np.eye(4, dtype=np.float32))])
-    values = np.random.default_rng(0).laplace(size=(16, 20000, 4)).astype(np.float32)
-    values[3, 7, 2] = 50
-
-    def found(calibrator):
-        return _onnx_calibrate.ranges(tmp_path / "own.onnx", ["x"], lambda: ({"x": one} for one in values), calibrator)["x"]
-
-    assert found("minmax") == (values.min(), 50)
-    for calibrator, bins in _onnx_calibrate.BINS.items():
-        whole = HistogramCollector(calibrator, False, bins, _onnx_calibrate.LEVELS, _onnx_calibrate.PERCENTILE, "same")
-        whole.collect({"x": values})
-        expected = whole.compute_collection_result()["x"]
-        assert list(found(calibrator)) == pytest.approx([float(one) for one in expected[:2]], rel=1e-5)
-    assert found("percentile")[1] < 20, "the outlier is cut"
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,6 @@ class _Op:
 
     def operations(self) -> int:
         """Multiplications, from the shapes; the graph must be closed."""
-        if self.node.get_type_name() == "Gather":
-            return 0
         out = math.prod(self.node.get_output_shape(0))
         if self.node.get_type_name() == "MatMul":
             return int(out * self.node.get_input_shape(0)[-2 if self.node.get_attributes()["transpose_a"] else -1])
@@ -83,7 +81,7 @@ def _after_quantizer(value: Any) -> bool:
 
 
 def _ops(graph: Any) -> Iterator[_Op]:
-    """The layers with weights and the products of two activations, in order; products of constants are folded and left out."""
+    """The products with a weight and those of two activations, in order; products of constants are folded, and left out."""
     for node in graph.get_ordered_ops():
         kind = node.get_type_name()
         if kind in _CONVOLUTIONS:
@@ -92,8 +90,6 @@ def _ops(graph: Any) -> Iterator[_Op]:
             weights = [place for place in (1, 0) if constant(node.input_value(place)) is not None]
             if len(weights) < 2:
                 yield _Op(node, weights[0] if weights else None)
-        elif kind == "Gather" and (table := constant(node.input_value(0))) is not None and len(table.get_output_shape(0)) > 1:
-            yield _Op(node, 0)
 
 
 def names(graph: Any) -> list[str]:
@@ -170,9 +166,7 @@ def _aliases(op: _Op) -> Iterator[str]:
 
 
 def _held(node: Any, parameters: int) -> Any:
-    """The runtime model's constant that holds a layer's weight, or None; the layer itself where it was looked up beforehand."""
-    if _fact(node, "layerType") == "Const":
-        return node
+    """The runtime model's constant that holds a layer's weight, or None."""
     for value in node.input_values():
         source = value.get_node()
         while _fact(source, "layerType") in _HELD and source.get_input_size():
@@ -189,9 +183,9 @@ def kind(node: Any) -> str:
     """
     lowest = _KINDS.get(_fact(node, "runtimePrecision"), _fact(node, "runtimePrecision"))
     layer = _fact(node, "layerType")
-    if not lowest.startswith("int") or layer not in (*PRODUCTS, "Gather", "Const"):
+    if not lowest.startswith("int") or layer not in PRODUCTS:
         return lowest
-    if layer in PRODUCTS and all(node.get_input_element_type(place).bitwidth <= 8 for place in (0, 1)):
+    if all(node.get_input_element_type(place).bitwidth <= 8 for place in (0, 1)):
         return lowest
     return f"{lowest} weights"
 
@@ -208,8 +202,6 @@ def _reason(op: _Op, plan: Plan, reverted: set[str]) -> str:
         return "a product of two activations, and only weights are quantized"
     if not op.quantized:
         return "NNCF put no quantizer before it"
-    if op.node.get_type_name() == "Gather":
-        return "a table is looked up, not multiplied; OpenVINO holds it unfolded"
     return "quantized in the file, but OpenVINO unfolds it here: it has no kernel for these types and this shape"
 
 

@@ -204,7 +204,17 @@ def convert(prepared: Any) -> Any:
 
     with _silent():
         move_exported_model_to_eval(prepared)
-        return convert_pt2e(prepared)
+        converted = convert_pt2e(prepared)
+    _drop_unread(converted)
+    return converted
+
+
+def _drop_unread(graph: Any) -> None:
+    """Delete what the graph no longer reads: the weights in FP32, whose places integers have taken."""
+    read = {node.target for node in graph.graph.nodes if node.op == "get_attr"}
+    for name in [name for name, _ in (*graph.named_parameters(), *graph.named_buffers()) if name not in read]:
+        owner, _, own = name.rpartition(".")
+        delattr(graph.get_submodule(owner), own)
 
 
 @contextmanager

@@ -96,4 +96,6 @@ def _own_errors(*configs: RunConfig) -> list[list[float]]:
 
 def _said(word: bool | None, gain: Estimate, unit: str, cause: Cause) -> str:
     figures = f"{gain.value:.2f} [{gain.low:.2f}, {gain.high:.2f}] {unit}; predicted {cause.predicted.value:.2f}"
-    return {True: f"Cured: {figures}.", False: f"Not cured: {figures}.", None: f"Too noisy to say: {figures}."}[word]
+    if word is None:
+        return f"Too noisy to say: {figures}."
+    return f"{'Cured' if word else 'Better, but not cured' if gain.low > 1 else 'Not cured'}: {figures}."
