@@ -294,9 +294,9 @@ def test_what_cannot_run_says_why_before_anything_is_built(name, monkeypatch):
     ]:
         with pytest.raises(UnsupportedError, match=r"cannot run on this machine: .{15,}"):
             engine.require(Plan(name, precision, device), here)
-    assert engine.supports(Plan(name), OLD_CPU)
-    assert bool(engine.supports(Plan(name, device="cuda"), OLD_GPU)) == (name != "openvino")
-    assert bool(engine.supports(Plan(name, "tf32", "cuda"), NEW_GPU)) == (name != "openvino")
+    assert bool(engine.supports(Plan(name), OLD_CPU)) == (name != "tensorrt")
+    assert bool(engine.supports(Plan(name, device="cuda"), OLD_GPU)) == (name not in ("openvino", "tensorrt"))
+    assert bool(engine.supports(Plan(name, "tf32", "cuda"), NEW_GPU)) == (name not in ("openvino", "tensorrt"))
 
 
 @pytest.mark.parametrize("name", COMPUTING)

@@ -72,7 +72,9 @@ def _quantization(config: RunConfig) -> Quantization | None:
     if scheme != "qat":
         chosen["per_channel"] = config.per_channel
     if scheme in ("dynamic", "static", "accuracy_control", "qat"):
-        short = config.reduce_range == "on" or (config.reduce_range == "auto" and engines.overflows(environment.describe()))
+        short = config.reduce_range == "on"
+        if config.reduce_range == "auto" and config.device == "cpu":
+            short = engines.overflows(environment.describe())
         symmetric = config.symmetric or scheme in engines.get(config.engine).signed
         chosen |= {"reduce_range": config.precision == "int8" and short, "symmetric": symmetric}
     if scheme in ("static", "accuracy_control", "qat"):

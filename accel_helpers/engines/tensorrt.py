@@ -23,6 +23,7 @@ AHEAD = "8.9"
 """The compute capability that is built for where there is no GPU: the oldest with FP8."""
 _KEPT = "both factors are activations, or keep names it"
 _READ = "the typed graph that the engine was built from; the engine itself opens on a GPU only"
+_NOT_YET = "TensorRT engines are built here and not run yet; onnx_runtime, compiled and pytorch run on a GPU"
 _PRECISIONS = ("fp32", "fp16", "int8", "fp8")
 
 
@@ -35,7 +36,7 @@ class TensorRt(Engine):
     schemes = MappingProxyType({"int8": ("static",), "fp8": ("static",)})
 
     def supports(self, plan: Plan, environment: Environment) -> Support:
-        """A CUDA GPU of a capability that the installed TensorRT compiles for, and numbers that it knows."""
+        """Never yet: it builds, and does not run what it built. What else would stand in the way is said first."""
         if not (answer := _hardware.quantized(self, plan)):
             return answer
         if plan.device != "cuda":
@@ -48,7 +49,7 @@ class TensorRt(Engine):
         if self.needs[0] == "tensorrt_rtx" and first.compute_capability not in RTX_CAPABILITIES:
             known = ", ".join(RTX_CAPABILITIES)
             return Support(False, f"TensorRT-RTX compiles for compute capability {known}; {first.name} has {first.compute_capability}")
-        return answer
+        return Support(False, _NOT_YET)
 
     def build(self, model: Model, plan: Plan, out: Path) -> Built:
         """A serialized engine with one profile: from one item to the plan's batch and sequence length.
