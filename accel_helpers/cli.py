@@ -68,7 +68,7 @@ def compare(
     """Measure configurations in one interleaved run and judge each against the first."""
     from accel_helpers.accuracy import Budget
     from accel_helpers.bench import compare as compare_configs
-    from accel_helpers.bench import support
+    from accel_helpers.bench import plan_of, support
 
     configs = _configs(settings, config)
     if skip:
@@ -77,6 +77,7 @@ def compare(
             if not answer:
                 say(f"left out: {one.engine} {one.precision} {one.device}: {answer.reason}")
         configs = [one for one, answer in supports if answer]
+    configs = list({(one.model, plan_of(one)): one for one in configs}.values())  # a sweep repeats plans that a field says nothing of
     if len(configs) < 2:
         raise AccelError("A comparison needs a baseline and a candidate.", "Give a parameter two values, e.g. engine=pytorch,openvino.")
     allowed = None if budget is None else Budget(budget)

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from accel_helpers.accuracy import TOLERANCE, relative_error
+from accel_helpers.accuracy import TOLERANCE, compare_outputs
 from accel_helpers.engine import Array, Session
 from accel_helpers.errors import MeasurementError, StoppedError
 from accel_helpers.intervals import log_centre, median
@@ -63,6 +63,7 @@ class Subject:
     ) -> None:
         self.session, self.inputs, self.references = session, inputs, references
         self.precision, self.scope, self.clock, self.cpu_clock = precision, scope, clock, cpu_clock
+        self._sizes = _sizes(references)
         self.first_call = 0.0
         self.warmup: tuple[float, ...] = ()
         self.errors: list[str] = []
@@ -98,7 +99,8 @@ class Subject:
 
     def _compare(self, index: int, outputs: Mapping[str, Array]) -> None:
         if self.references:
-            self._worst = max(self._worst, relative_error(outputs, self.references[index]))
+            found = compare_outputs(outputs, self.references[index])
+            self._worst = max(self._worst, *(one.relative * self._sizes[index][name] for name, one in found.items()))
             self._compared += 1
 
     def warm_up(self, seconds: float = WARMUP_SECONDS) -> float:
@@ -261,3 +263,13 @@ def interleave(
         if watch:
             watch(number + 1, done)
     return done
+
+
+def _sizes(references: Sequence[Mapping[str, Array]]) -> list[dict[str, float]]:
+    """How large each reference output is beside the same output of all input sets (root mean square of their norms).
+
+    An error counts by what outputs usually are: two logits that happen to lie near zero would make any rounding a large relative error.
+    """
+    norms = [{name: float(np.linalg.norm(values.astype(np.float64))) for name, values in one.items()} for one in references]
+    usual = {name: float(np.sqrt(np.mean([one[name] ** 2 for one in norms]))) or 1.0 for name in (norms[0] if norms else ())}
+    return [{name: (norm or 1.0) / usual[name] for name, norm in one.items()} for one in norms]

@@ -232,7 +232,7 @@ def test_the_census_of_a_quantized_plan_adds_up(case, built):
     assert 0 < census.share("layers") <= 1
     assert sum(one.parameters for one in census.layers) > 1000
     for one in census.layers:
-        assert one.operations > 0, one
+        assert one.operations > 0 or (one.parameters and one.operator in ("Gather", "embedding")), one
         assert bool(one.reason) == (not one.precision.startswith("int")), one
         assert not one.parameters or 0.4 * one.parameters < one.weight_bytes <= 4.2 * one.parameters, one
 

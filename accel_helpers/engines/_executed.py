@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from accel_helpers.errors import UnsupportedError
-from accel_helpers.records import Plan
+from accel_helpers.records import Layer, Plan
 
 _HEAVY = re.compile(r"(^|_|add|b)mm$|matmul|gemm|conv(?!ert)|(?<![a-pr-z])linear(?![a-z0-9])|attention|fullyconnected|einsum", re.IGNORECASE)
 """The operators that do a network's arithmetic, as PyTorch, ONNX and OpenVINO spell them."""
@@ -30,6 +30,12 @@ _NAMES = {
     "i4": "int4",
     "u4": "int4",
 }
+
+
+def table(name: str, operator: str, precision: str, parameters: int, weight_bytes: int) -> Layer:
+    """A layer whose weight is looked up, as an embedding's: it counts by what it holds, and has no multiplications."""
+    reason = "" if precision.startswith("int") else "it is looked up and multiplies nothing"
+    return Layer(name, operator, precision, parameters, weight_bytes, 0, reason)
 
 
 def executed(operators: Counter[tuple[str, str]], plan: Plan, reason: str) -> dict[str, Any]:

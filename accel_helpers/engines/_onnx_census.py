@@ -14,7 +14,7 @@ import numpy as np
 from accel_helpers.config import QUANTIZED
 from accel_helpers.engine import Array
 from accel_helpers.engines import _onnx_calibrate
-from accel_helpers.engines._executed import _HEAVY, _NAMES
+from accel_helpers.engines._executed import _HEAVY, _NAMES, table
 from accel_helpers.engines._onnx_quantize import PRODUCTS, named
 from accel_helpers.records import Census, Layer, Plan, Quantization
 
@@ -86,6 +86,20 @@ def ran(profile: Path, optimised: Path) -> list[Ran]:
     return found
 
 
+def tables(path: Path) -> tuple[Layer, ...]:
+    """The tables of numbers that a built graph looks rows up in: embeddings."""
+    import onnx
+
+    graph = onnx.load(path, load_external_data=False).graph
+    held = {one.name: one for one in graph.initializer if len(one.dims) > 1 and one.data_type in (1, 10, 16)}
+    looked = {node.input[0]: node.name for node in graph.node if node.op_type == "Gather" and node.input[0] in held}
+    kinds = {1: "fp32", 10: "fp16", 16: "bf16"}
+    return tuple(
+        table(name, "Gather", kinds[held[tensor].data_type], int(np.prod(held[tensor].dims)), _bytes(held[tensor]))
+        for tensor, name in looked.items()
+    )
+
+
 def precision(one: Ran, plan: Plan) -> str:
     """The type of an operator's multiplications, short: int8, fp32 …; that of its answer where it multiplies nothing."""
     if one.operator == "MatMulNBits":
@@ -96,8 +110,8 @@ def precision(one: Ran, plan: Plan) -> str:
     return "tf32" if (plan.precision, kind) == ("tf32", "fp32") else kind
 
 
-def census(expected: Iterable[Product], operators: Iterable[Ran], plan: Plan) -> Census:
-    """Each product of the exported graph, by its name there, as it really runs."""
+def census(expected: Iterable[Product], operators: Iterable[Ran], plan: Plan, looked_up: Iterable[Layer] = ()) -> Census:
+    """Each product of the exported graph, by its name there, as it really runs; then the tables."""
     operators = list(operators)
     waiting = {one.name: one for one in expected}
     layers: dict[str, Layer] = {name: _layer(one, None, plan) for name, one in waiting.items()}
@@ -107,7 +121,7 @@ def census(expected: Iterable[Product], operators: Iterable[Ran], plan: Plan) ->
             del waiting[product.name]
     classes = [(_CLASSES.get(one.reads), _CLASSES.get(one.answers)) for one in operators]
     return Census(
-        layers=tuple(layers.values()),
+        layers=(*layers.values(), *looked_up),
         unfused=sum(one.operator in _QUANTIZERS for one in operators),
         transitions=sum(before != after for before, after in classes if before and after),
     )

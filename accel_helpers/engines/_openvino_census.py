@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from accel_helpers.engines._executed import table
 from accel_helpers.records import Census, Layer, Plan
 
 _CONVOLUTIONS = ("Convolution", "GroupConvolution", "ConvolutionBackpropData", "GroupConvolutionBackpropData")
@@ -133,7 +134,19 @@ def census(graph: Any, compiled: Any, plan: Plan) -> Census:
                 reason=reason,
             )
         )
-    return Census(tuple(layers), *_between(runtime, quantizers))
+    return Census((*layers, *_tables(graph)), *_between(runtime, quantizers))
+
+
+def _tables(graph: Any) -> Iterator[Layer]:
+    """The constant tables of numbers that rows are looked up in: embeddings, in the type that the file keeps them in."""
+    for node in graph.get_ordered_ops():
+        held = constant(node.input_value(0)) if node.get_type_name() == "Gather" else None
+        if held is None or len(held.get_output_shape(0)) < 2 or not node.get_output_element_type(0).is_real():
+            continue
+        kept, count = held.get_element_type(), math.prod(held.get_output_shape(0))
+        short = _KINDS.get(kept.get_type_name(), kept.get_type_name())
+        precision = f"{short} weights" if short.startswith("int") else short
+        yield table(str(node.get_friendly_name()), "Gather", precision, count, -(-count * kept.bitwidth // 8))
 
 
 def _fact(node: Any, name: str) -> str:

@@ -7,7 +7,7 @@ model's own network, which is cheap, and fills in the tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from accel_helpers.engines import _torchao_graph
@@ -182,7 +182,7 @@ def _tensors(network: Any) -> Tensors:
 def _fill(network: Any, tensors: Mapping[str, Any]) -> Any:
     left = set(tensors)
     for name, (value, inner) in _parts(network).items():
-        places: dict[str, Callable[[], Any]] = {f"{name}.{part}": getattr(value, part) for part in inner} or {name: value}
+        places: dict[str, Any] = {f"{name}.{part}": getattr(value, part) for part in inner} or {name: value}
         for key, place in places.items():
             stored = tensors[key]
             if (stored.shape, stored.dtype) != (place.shape, place.dtype):

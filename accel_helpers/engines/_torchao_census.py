@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from accel_helpers.records import Census, Layer, Plan
@@ -128,7 +129,7 @@ def _name(target: Any) -> str:
 
 def _channels(operator: str, value: Any) -> int:
     """The channels of an answer; 0 where the graph does not say."""
-    shape = getattr(value, "shape", ())
+    shape: Any = getattr(value, "shape", ())
     return int(shape[1] if "conv" in operator and len(shape) > 2 else shape[-1]) if len(shape) else 0
 
 
@@ -152,7 +153,7 @@ def census(known: Iterable[Product], operators: Sequence[Ran], plan: Plan) -> Ce
         layers.append(replace(_layer(product, executed, used, plan), name=(product.layer or product.operator) + again))
     unfused = sum(one.operator in _QUANTIZERS for one in operators)
     kinds = [one.precision for one in layers]
-    return Census(tuple(layers), unfused, sum(one != other for one, other in zip(kinds, kinds[1:], strict=False)))
+    return Census(tuple(layers), unfused, sum(one != other for one, other in pairwise(kinds)))
 
 
 def _layer(product: Product, executed: list[Ran], used: list[bool], plan: Plan) -> Layer:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from accel_helpers import calibration
@@ -85,7 +84,7 @@ def prepare(model: Model, asked: Quantization, network: Any, sequence: int, bits
                 "Quantize it by scheme=dynamic or weight_only, which change the network's modules instead.",
             ) from error
         _name_kinds(graph)
-        prepared = (prepare_qat_pt2e if training else prepare_pt2e)(graph, _quantizer(asked, _depthwise(network), bits))
+        prepared = (prepare_qat_pt2e if training else prepare_pt2e)(graph, _quantizer(asked, bits))
         return allow_exported_model_train_eval(prepared) if training else prepared
 
 
@@ -98,27 +97,25 @@ def _name_kinds(graph: Any) -> None:
             node.meta["source_fn_stack"] = [(node.name, torch.nn.Conv2d)]
 
 
-def _quantizer(asked: Quantization, depthwise: list[str], bits: int) -> Any:
+def _quantizer(asked: Quantization, bits: int) -> Any:
+    from torch.nn import functional
     from torchao.quantization.pt2e.quantizer.x86_inductor_quantizer import X86InductorQuantizer
 
     quantizer = X86InductorQuantizer()
     for name in asked.keep:
         quantizer.set_module_name_qconfig(name, None)
     if asked.reduce_range:
-        whole = _configuration(replace(asked, reduce_range=False), bits)
-        for name in depthwise:
-            quantizer.set_module_name_qconfig(name, whole)
+        quantizer.set_function_type_qconfig(functional.conv2d, _configuration(asked, bits, short_inputs=True))
     return quantizer.set_global(_configuration(asked, bits))
 
 
-def _depthwise(network: Any) -> list[str]:
-    """Convolutions that filter each channel by itself. They add no two products, so that their weights need no shorter range."""
-    named = network.named_modules()
-    return [name for name, one in named if getattr(one, "groups", 1) > 1 and one.groups == one.in_channels == one.out_channels]
+def _configuration(asked: Quantization, bits: int, short_inputs: bool = False) -> Any:
+    """How the quantizer takes ranges: activations per tensor, weights as the plan says. Fewer than eight bits are held in bytes.
 
-
-def _configuration(asked: Quantization, bits: int) -> Any:
-    """How the quantizer takes ranges: activations per tensor, weights as the plan says. Fewer than eight bits are held in bytes."""
+    A reduced range takes the eighth bit from the weights, or with ``short_inputs`` from the activations, as torchao's own
+    configuration does. Either keeps a sum of two products within sixteen bits. Convolutions whose batch norms are folded need their
+    weights' bits more, linear layers those of the activations.
+    """
     import torch
     from torchao.quantization.pt2e import (
         FakeQuantize,
@@ -140,13 +137,13 @@ def _configuration(asked: Quantization, bits: int) -> Any:
 
     activations = spec(
         asked.symmetric,
-        bits,
+        min(bits, 7) if asked.reduce_range and short_inputs else bits,
         torch.per_tensor_symmetric if asked.symmetric else torch.per_tensor_affine,
         MovingAverageMinMaxObserver if training else MinMaxObserver,
     )
     weights = spec(
         True,
-        min(bits, 7) if asked.reduce_range else bits,
+        min(bits, 7) if asked.reduce_range and not short_inputs else bits,
         torch.per_channel_symmetric,
         per_channel if asked.per_channel else _one_range(per_channel),
         ch_axis=0,

@@ -196,7 +196,7 @@ def inspect(model: Model, plan: Plan, path: Path, products: Iterable[_onnx_censu
         session = open_session(model, plan, path, Path(folder))
         session.run(None, model.example(1, plan.sequence, 0))
         ran = _onnx_census.ran(Path(session.end_profiling()), Path(folder) / _OPTIMISED)
-    census = _onnx_census.census(products, ran, plan)
+    census = _onnx_census.census(products, ran, plan, _onnx_census.tables(path))
     if plan.quantization and census.share() == 0:
         raise _nothing(census, plan)
     kinds = [(one.operator, _onnx_census.precision(one, plan).removesuffix(" weights")) for one in ran]
@@ -205,7 +205,7 @@ def inspect(model: Model, plan: Plan, path: Path, products: Iterable[_onnx_censu
 
 
 def _nothing(census: Census, plan: Plan) -> UnsupportedError:
-    reasons = Counter(f"{layer.operator}: {layer.reason}" for layer in census.layers)
+    reasons = Counter(f"{layer.operator}: {layer.reason}" for layer in census.layers if layer.operations)
     stayed = "; ".join(f"{count} {reason}" for reason, count in reasons.most_common(3)) or "it multiplies nothing"
     return UnsupportedError(f"{plan.label} quantizes 0 % of the multiplications ({stayed}).", "Choose another scheme, or precision=fp32.")
 

@@ -113,9 +113,9 @@ class PyTorch(Engine):
     """Weights in safetensors, in the plan's type; the network itself comes from the model's ``build``."""
 
     name = "pytorch"
-    needs = ("torch", "safetensors")
+    needs: tuple[str, ...] = ("torch", "safetensors")
     needs_network = True
-    packages = ("torch", "transformers")
+    packages: tuple[str, ...] = ("torch", "transformers")
     install = "pip install -e ."
 
     def supports(self, plan: Plan, environment: Environment) -> Support:

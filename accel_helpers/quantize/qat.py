@@ -51,7 +51,8 @@ def bit_widths(model: Model, bits: Iterable[int] = (8, 4, 3, 2), seed: int = 0, 
     answers = []
     for width in bits:
         asked = [
-            Quantization(scheme, calibration=CALIBRATION, per_channel=per_channel, symmetric=False, seed=seed) for scheme in ("static", "qat")
+            Quantization(scheme, calibration=CALIBRATION, per_channel=per_channel, symmetric=False, seed=seed)
+            for scheme in ("static", "qat")
         ]
         (ptq, ptq_seconds), (qat, qat_seconds) = (_quantized(model, one, width) for one in asked)
         answers.append(BitWidth(width, reference, ptq, qat, ptq_seconds, qat_seconds))
