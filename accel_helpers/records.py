@@ -121,7 +121,7 @@ class Quantization(Record):
     calibration_data: str = "representative"  # or one of the experiments in config.CalibrationData
     per_channel: bool = True  # one scale for each output channel of a weight, or one for the whole weight
     symmetric: bool = False  # activations as signed integers around zero, or unsigned with a zero point
-    reduce_range: bool = False  # weights in seven bits, so that a sum of two products fits sixteen (x86 without VNNI)
+    reduce_range: bool = False  # one factor in seven bits, mostly the weight, so that two products fit sixteen (x86 without VNNI)
     rest: str = "fp32"  # the type of what is not quantized
     keep: tuple[str, ...] = ()  # layers left unquantized, by name
     seed: int = 0  # which samples of the calibration part

@@ -12,7 +12,7 @@ import json
 import sys
 from pathlib import Path
 
-from accel_helpers import bench, charts, engines
+from accel_helpers import bench, charts, engines, models
 from accel_helpers.config import RunConfig
 from accel_helpers.device import usable_cpus
 from accel_helpers.records import Measurement, Verdict
@@ -26,6 +26,8 @@ def plans(model: str, threads: int, seconds: float) -> list[RunConfig]:
     """The baseline first, then everything else that can run here."""
     base = RunConfig(model=model, threads=threads, seconds=seconds)
     others = [base.replace(engine=engine, precision=precision) for engine in engines.names() for precision in ("fp32", "bf16")]
+    schemes = ("static", "dynamic") if models.get(model).has_sequence else ("static",)
+    others += [base.replace(engine=engine, precision="int8", scheme=scheme) for engine in engines.names() for scheme in schemes]
     return [base] + [config for config in others if config != base and config.engine != "null" and bench.support(config)]
 
 
@@ -34,6 +36,20 @@ def best(result: bench.Comparison) -> tuple[Measurement, Verdict]:
     allowed = [one for one in result.verdicts if one.status != "INVALID" and (one.score_change or 0) >= -ALLOWED_LOSS]
     verdict = max(allowed, key=lambda one: one.cpu_speedup.value)
     return next(one for one in result.measurements if one.digest == verdict.candidate), verdict
+
+
+def quantized(result: bench.Comparison) -> list[list[str]]:
+    """Every INT8 plan against FP32 and BF16 of its own engine, from the same interleaved run."""
+    rows = [["Plan", "Against", "Wall time", "CPU time", "Metric change [95 %]", "In a word"]]
+    for one in result.measurements:
+        for other in result.measurements:
+            if one.plan.quantization and other.plan.engine == one.plan.engine and other.plan.precision in ("fp32", "bf16"):
+                verdict = bench.judge(other, one)
+                change = verdict.score_interval
+                shown = f"{change.value:+.4f} [{change.low:+.4f}, {change.high:+.4f}]" if change else "unknown"
+                speeds = [f"{verdict.word} {charts.ratio(verdict.speedup)}", f"{verdict.cpu_word} {charts.ratio(verdict.cpu_speedup)}"]
+                rows.append([one.plan.label, other.plan.precision, *speeds, shown, verdict.score_word or ""])
+    return rows
 
 
 def main() -> None:
@@ -45,6 +61,7 @@ def main() -> None:
             result = bench.compare(plans(model, threads, seconds))
             print(f"\n{model}, batch 1, {threads} thread(s)")
             print(charts.as_text(charts.table(result.measurements, result.verdicts), 200))
+            print(charts.as_text(quantized(result), 200))
             winner, verdict = best(result)
             print(f"best within {ALLOWED_LOSS:.1%} of FP32: {winner.plan.label}, {len(verdict.wall)} rounds, {winner.status}")
             print(f"CPU time {charts.ratio(verdict.cpu_speedup)}, wall {charts.ratio(verdict.speedup)}")

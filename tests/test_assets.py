@@ -233,7 +233,7 @@ def test_a_second_set_up_needs_no_network(tmp_path: Path) -> None:
     again = subprocess.run(command, env={**os.environ, **offline()}, capture_output=True, text=True, timeout=120)
     assert again.returncode == 0, again.stderr
     lines = again.stdout.splitlines()
-    assert len(lines) == len(pinned()) + 2
+    assert len(lines) == len(pinned()) + 3
     assert "vision-classifier: ready, 60 calibration and 20 validation samples" in lines
     empty = {**os.environ, **offline(), "ACCEL_STORE": str(tmp_path)}
     first = subprocess.run(command, env=empty, capture_output=True, text=True, timeout=120)

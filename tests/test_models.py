@@ -161,7 +161,7 @@ def test_batches_of_sequences_lose_padding_and_nothing_else() -> None:
 
 
 def test_names_lists_the_real_models() -> None:
-    assert names() == ("text-encoder", "vision-classifier")
+    assert names() == ("digits", "text-encoder", "vision-classifier")
     assert [get(name).name for name in BUILT_IN] == list(BUILT_IN)
     assert len({get(name).fingerprint for name in BUILT_IN}) == 4
     assert all(get(name).fingerprint == get(name).fingerprint for name in BUILT_IN)

@@ -9,7 +9,7 @@ from typing import Any
 from accel_helpers.errors import UnsupportedError
 from accel_helpers.records import Layer, Plan
 
-_HEAVY = re.compile(r"(^|_|add|b)mm$|matmul|gemm|conv(?!ert)|(?<![a-pr-z])linear(?![a-z0-9])|attention|fullyconnected|einsum", re.IGNORECASE)
+_HEAVY = re.compile(r"(^|_|add|b)mm$|matmul|gemm|conv(?!ert)|(?<![a-z])q?linear(?![a-z0-9])|attention|fullyconnected|einsum", re.IGNORECASE)
 """The operators that do a network's arithmetic, as PyTorch, ONNX and OpenVINO spell them."""
 _NAMES = {
     "float32": "fp32",

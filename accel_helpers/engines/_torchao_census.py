@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from accel_helpers.engines._executed import table
 from accel_helpers.records import Census, Layer, Plan
 
 _SHORT = ("qlinear", "qconv", "_int_mm")
@@ -89,6 +90,14 @@ def products(network: Any, inputs: dict[str, Any]) -> list[Product]:
     return found
 
 
+def tables(network: Any) -> tuple[Layer, ...]:
+    """The embeddings of a network, which no scheme quantizes."""
+    import torch
+
+    found = [(name, one.weight.numel()) for name, one in network.named_modules() if isinstance(one, torch.nn.Embedding)]
+    return tuple(table(name, "embedding", "fp32", count, 4 * count) for name, count in found)
+
+
 def ran(graph: Any, plan: Plan) -> list[Ran]:
     """The operators of a lowered graph that answer numbers, in order, by the type of their products."""
     import torch
@@ -138,7 +147,7 @@ def types(operators: Iterable[Ran]) -> Counter[tuple[str, str]]:
     return Counter((one.operator, one.precision) for one in operators if one.operator not in _QUANTIZERS)
 
 
-def census(known: Iterable[Product], operators: Sequence[Ran], plan: Plan) -> Census:
+def census(known: Iterable[Product], operators: Sequence[Ran], plan: Plan, looked_up: Iterable[Layer] = ()) -> Census:
     """The products of a network, each in the type that the operator made of it multiplies in.
 
     Both lists are in the order of the calls, so each product takes the next operator with its number of channels; one that finds none
@@ -153,7 +162,7 @@ def census(known: Iterable[Product], operators: Sequence[Ran], plan: Plan) -> Ce
         layers.append(replace(_layer(product, executed, used, plan), name=(product.layer or product.operator) + again))
     unfused = sum(one.operator in _QUANTIZERS for one in operators)
     kinds = [one.precision for one in layers]
-    return Census(tuple(layers), unfused, sum(one != other for one, other in pairwise(kinds)))
+    return Census((*layers, *looked_up), unfused, sum(one != other for one, other in pairwise(kinds)))
 
 
 def _layer(product: Product, executed: list[Ran], used: list[bool], plan: Plan) -> Layer:

@@ -204,8 +204,9 @@ def _inspect(model: Model, plan: Plan, network: Any) -> dict[str, Any]:
     with _Inspection(model, replace(plan, batch=2), network) as session:
         placed = session.place(model.example(2, plan.sequence, 0))
         session.run(placed)
-        known, found = _torchao_census.products(network_of(model, plan), placed), session.ran
-    census = _torchao_census.census(known, found, plan)
+        found = session.ran
+    plain = network_of(model, plan)
+    census = _torchao_census.census(_torchao_census.products(plain, placed), found, plan, _torchao_census.tables(plain))
     if census.share() == 0:
         stayed = ", ".join(sorted({one.operator for one in census.layers})) or "no product at all"
         raise UnsupportedError(

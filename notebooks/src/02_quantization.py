@@ -25,7 +25,9 @@ seed: int = 0
 
 # %%
 from accel_helpers import bench, charts, claims, engines, lesson, models, panel, quantize
+from accel_helpers.accuracy import Budget
 from accel_helpers.config import RunConfig
+from accel_helpers.records import Census
 
 config = RunConfig.from_namespace(globals())
 
@@ -165,7 +167,33 @@ lesson.apply(two_standard_errors, lost, won, max(1, len(changes)), show="{:.2%}"
 # conversions that did not fuse into a layer. A plan with nothing quantized is refused; a plan with little quantized is shown here.
 
 # %%
-charts.census(comparison.measurements)
+charts.census([one for one in comparison.measurements if one.plan.quantization])
+
+# %% [markdown]
+# ### Exercise: how small can the file get?
+#
+# A `share` of the parameters takes `bits` each, the others 32. How many times smaller is the file than FP32? (It is Amdahl's law, in
+# bytes.)
+
+
+# %% tags=["exercise"]
+def times_smaller(share, bits):
+    ### STUB
+    return None  # one line: 1 over the bytes that are left
+    ### SOLUTION
+    return 1 / (share * bits / 32 + 1 - share)
+    ### END
+
+
+lesson.check(times_smaller, ((1.0, 8), 4.0), ((0.5, 8), 1.6), ((0.0, 4), 1.0), hint="1 / (share * bits / 32 + the rest)")
+
+# %% [markdown]
+# With the share that the census of the static plan counted; the files were measured above.
+
+# %%
+share = Census.from_dict(static.report["census"]).share("parameters")
+lesson.apply(times_smaller, share, 8, show=charts.ratio)
+print(f"measured: {charts.ratio(base.size_bytes / static.size_bytes)}")
 
 # %% [markdown]
 # ## Which samples to calibrate with?
@@ -177,11 +205,19 @@ charts.census(comparison.measurements)
 ruin = lesson.predict("Which calibration data costs the most?", "noise", choices=["one_class", "unnormalised", "noise"])
 
 # %% [markdown]
-# Each is built and judged on up to 200 labelled samples. The detector has looked at the calibration samples alone, before anything was
+# First your model, judged on a hundred labelled samples. The detector has looked at the calibration samples alone, before anything was
 # built.
 
 # %%
-trials = quantize.experiment(eight[0], judged=200)
+lesson.table(charts.trials(quantize.experiment(eight[0], judged=100)))
+
+# %% [markdown]
+# A hundred samples tell a ruin from a scratch and little between. So the same with a small network for handwritten digits, which is built
+# in a moment and judged on a thousand.
+
+# %%
+digits = eight[0].replace(model="digits")
+trials = quantize.experiment(digits)
 lesson.table(charts.trials(trials))
 lesson.reveal(ruin, trials.worst.data)
 
@@ -194,10 +230,11 @@ lesson.reveal(ruin, trials.worst.data)
 lesson.claim(claims.calibration_data(trials, base.environment))
 
 # %% [markdown]
-# How much is the luck of the draw? The same plan with six other draws from the same data.
+# How much is the luck of the draw? The same plan with eight other draws of sixteen samples from the same data.
 
 # %%
-lesson.table(charts.trials(quantize.spread(eight[0].replace(calibration=16), subsets=6, judged=100)))
+spread = quantize.spread(digits.replace(calibration=16))
+print(f"task metric {spread.score.value:.4f} [{spread.score.low:.4f}, {spread.score.high:.4f}] over {len(spread.trials)} draws")
 
 # %% [markdown]
 # ## Which layers are sensitive?
@@ -224,7 +261,7 @@ lesson.claim(claims.attention_is_sensitive(quantize.sensitive_part(noise), model
 # counts.
 
 # %%
-mixed = quantize.greedy(models.get(model), eight[0])
+mixed = quantize.greedy(models.get(model), eight[0], Budget(loss=0.01, cosine=0.99), samples=100)
 lesson.table(charts.mixed(mixed))
 
 # %% [markdown]
