@@ -12,6 +12,7 @@ import pytest
 from test_build import build
 
 from accel_helpers import runner
+from accel_helpers.device import store_root
 from accel_helpers.records import Claim
 from accel_helpers.store import Store
 
@@ -19,17 +20,27 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted((ROOT / "notebooks" / "src").glob("*.py"))
 NAMES = [path.stem for path in SOURCES]
 TINY = {"model": "tiny-attention", "sequence": 32, "threads": 1, "rounds": 6, "seconds": 0.3}
-CLAIMS = {"00_environment": {"C18"}, "01_baseline": {"C3", "C7", "C21"}, "03_tensorrt": {"C4", "C5"}}
+CLAIMS = {
+    "00_environment": {"C18"},
+    "01_baseline": {"C3", "C7", "C21"},
+    "02_quantization": {"C1", "C2", "C11", "C12", "C13"},
+    "03_tensorrt": {"C4", "C5"},
+}
 MOST_BYTES = 1_000_000
 
-assert NAMES == ["00_environment", "01_baseline", "03_tensorrt"]
+assert list(CLAIMS) == NAMES
 
 
 @pytest.fixture(scope="module", autouse=True)
 def surroundings(tmp_path_factory):
-    """A store that both builds share, and no compiler: torch.compile has tests of its own, and here must say why it is left out."""
+    """A store that both builds share, with the models' files, and no compiler: torch.compile has tests of its own, and here must say why
+    it is left out.
+    """
+    files = store_root() / "assets"
+    assert files.is_dir(), "accel fetch has not run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ACCEL_STORE", str(tmp_path_factory.mktemp("store")))
+        (store_root() / "assets").symlink_to(files)
         patch.setenv("CXX", "no-such-compiler")
         yield
 
