@@ -31,6 +31,8 @@ DEVICES: tuple[str, ...] = get_args(Device)
 HINTS: tuple[str, ...] = get_args(Hint)
 QUANTIZED: tuple[str, ...] = ("int8", "int4", "fp8")
 """The precisions that a model must be quantized to; the fields from ``scheme`` to ``keep`` speak of these alone."""
+KEEP = "+"
+"""Between the layers in ``keep``: a comma means a sweep on the command line."""
 SCHEMES: tuple[str, ...] = get_args(Scheme)
 
 
@@ -50,7 +52,7 @@ class RunConfig(BaseModel):
     symmetric: bool = Field(False, description="activations as signed integers around zero (S8S8), or unsigned with a zero point (U8S8)")
     reduce_range: Switch = Field("auto", description="weights in seven bits; auto where the processor's INT8 products would overflow")
     rest: Rest = Field("fp32", description="the type of what is not quantized")
-    keep: str = Field("", description="names of layers to leave unquantized, separated by commas")
+    keep: str = Field("", description="names of layers to leave unquantized, with + between them")
     device: Device = Field("cpu", description="where the model runs")
     batch: int = Field(1, ge=1, le=4096, description="items per call")
     sequence: int = Field(128, ge=2, le=8192, description="tokens per item, for models that read sequences")
@@ -68,6 +70,11 @@ class RunConfig(BaseModel):
             super().__init__(**values)
         except ValidationError as error:
             raise _parameter_error(error) from None
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The layers that ``keep`` names."""
+        return tuple(sorted({name.strip() for name in self.keep.split(KEEP)} - {""}))
 
     def replace(self, **changes: Any) -> Self:
         """A checked copy with some fields changed."""
@@ -93,7 +100,7 @@ class RunConfig(BaseModel):
         axes: dict[str, list[Any]] = {}
         for setting in settings:
             name, separator, values = setting.partition("=")
-            if not separator or not values:
+            if not separator or (not values and name != "keep"):
                 raise ParameterError(f"{setting!r} is not a setting.", "Write name=value, or name=value,value to sweep.")
             if name not in cls.model_fields:
                 raise UnknownNameError("parameter", name, cls.model_fields)

@@ -72,3 +72,15 @@ def test_a_config_survives_replace_and_stays_frozen():
     assert config.replace(batch=4).batch == 4
     with pytest.raises(Exception, match="frozen"):
         config.batch = 3
+
+
+def test_layers_to_keep_are_no_sweep():
+    (one,) = RunConfig.sweep(["keep=layers.0.out+layers.1.out"])
+    assert one.kept == ("layers.0.out", "layers.1.out")
+    assert RunConfig.parse(["keep="]).kept == ()
+
+
+def test_switches_are_read_from_words():
+    assert [one.per_channel for one in RunConfig.sweep(["per_channel=true,False"])] == [True, False]
+    with pytest.raises(ParameterError, match="per_channel='maybe' is refused"):
+        RunConfig.parse(["per_channel=maybe"])

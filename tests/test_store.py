@@ -81,7 +81,7 @@ def tidy(store: Store) -> bool:
     "record",
     [
         GPU, HERE, PLAN, Round((0.1, 0.2), 0.3), Check("c", True, "d"), Score("s", 0.5, 10), measurement(0),
-        Verdict("a" * 64, "b" * 64, (1.5, 1.6), (2.0, 2.1), -0.001, "INDICATIVE"),
+        Verdict("a" * 64, "b" * 64, (1.5, 1.6), (2.0, 2.1), -0.001, status="INDICATIVE"),
         Artifact("m", "f", PLAN, "artifacts/k", {"x": "0" * 64}, 7, 0.1, "h", VERSIONS, {"types": {"bf16": [1, 2.5, None]}}),
     ],
     ids=lambda record: type(record).__name__,
@@ -380,7 +380,7 @@ DAMAGE: list[tuple[Callable[[Path], None], str]] = [
     (linked_manifest, "is a link, or has no manifest"),
     (pipe, "'pipe' is a link or not a file"),
     (swapped_files, "was changed after it was built"),
-    (old_schema, "another version: .*schema 0"),
+    (old_schema, f"another version: .*schema {SCHEMA - 1}"),
     (nested_manifest, "manifest is damaged"),
     (removed, "it is missing"),
 ]

@@ -68,7 +68,7 @@ def _quantization(config: RunConfig) -> Quantization | None:
     scheme: str = config.scheme
     if scheme == "auto":
         scheme = engines.get(config.engine).scheme(config.precision, models.get(config.model).has_sequence)
-    chosen: dict[str, Any] = {"rest": config.rest, "keep": tuple(sorted(filter(None, map(str.strip, config.keep.split(",")))))}
+    chosen: dict[str, Any] = {"rest": config.rest, "keep": config.kept}
     if scheme != "qat":
         chosen["per_channel"] = config.per_channel
     if scheme in ("dynamic", "static", "accuracy_control", "qat"):

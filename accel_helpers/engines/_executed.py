@@ -32,9 +32,9 @@ _NAMES = {
 }
 
 
-def table(name: str, operator: str, precision: str, parameters: int, weight_bytes: int) -> Layer:
+def table(plan: Plan, name: str, operator: str, precision: str, parameters: int, weight_bytes: int) -> Layer:
     """A layer whose weight is looked up, as an embedding's: it counts by what it holds, and has no multiplications."""
-    reason = "" if precision.startswith("int") else "it is looked up and multiplies nothing"
+    reason = "it is looked up and multiplies nothing" if plan.quantization and not precision.startswith("int") else ""
     return Layer(name, operator, precision, parameters, weight_bytes, 0, reason)
 
 

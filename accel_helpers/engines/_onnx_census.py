@@ -86,7 +86,7 @@ def ran(profile: Path, optimised: Path) -> list[Ran]:
     return found
 
 
-def tables(path: Path) -> tuple[Layer, ...]:
+def tables(path: Path, plan: Plan) -> tuple[Layer, ...]:
     """The tables of numbers that a built graph looks rows up in: embeddings."""
     import onnx
 
@@ -95,7 +95,7 @@ def tables(path: Path) -> tuple[Layer, ...]:
     looked = {node.input[0]: node.name for node in graph.node if node.op_type == "Gather" and node.input[0] in held}
     kinds = {1: "fp32", 10: "fp16", 16: "bf16"}
     return tuple(
-        table(name, "Gather", kinds[held[tensor].data_type], int(np.prod(held[tensor].dims)), _bytes(held[tensor]))
+        table(plan, name, "Gather", kinds[held[tensor].data_type], int(np.prod(held[tensor].dims)), _bytes(held[tensor]))
         for tensor, name in looked.items()
     )
 

@@ -134,10 +134,10 @@ def census(graph: Any, compiled: Any, plan: Plan) -> Census:
                 reason=reason,
             )
         )
-    return Census((*layers, *_tables(graph)), *_between(runtime, quantizers))
+    return Census((*layers, *_tables(graph, plan)), *_between(runtime, quantizers))
 
 
-def _tables(graph: Any) -> Iterator[Layer]:
+def _tables(graph: Any, plan: Plan) -> Iterator[Layer]:
     """The constant tables of numbers that rows are looked up in: embeddings, in the type that the file keeps them in."""
     for node in graph.get_ordered_ops():
         held = constant(node.input_value(0)) if node.get_type_name() == "Gather" else None
@@ -146,7 +146,7 @@ def _tables(graph: Any) -> Iterator[Layer]:
         kept, count = held.get_element_type(), math.prod(held.get_output_shape(0))
         short = _KINDS.get(kept.get_type_name(), kept.get_type_name())
         precision = f"{short} weights" if short.startswith("int") else short
-        yield table(str(node.get_friendly_name()), "Gather", precision, count, -(-count * kept.bitwidth // 8))
+        yield table(plan, str(node.get_friendly_name()), "Gather", precision, count, -(-count * kept.bitwidth // 8))
 
 
 def _fact(node: Any, name: str) -> str:

@@ -90,12 +90,12 @@ def products(network: Any, inputs: dict[str, Any]) -> list[Product]:
     return found
 
 
-def tables(network: Any) -> tuple[Layer, ...]:
+def tables(network: Any, plan: Plan) -> tuple[Layer, ...]:
     """The embeddings of a network, which no scheme quantizes."""
     import torch
 
     found = [(name, one.weight.numel()) for name, one in network.named_modules() if isinstance(one, torch.nn.Embedding)]
-    return tuple(table(name, "embedding", "fp32", count, 4 * count) for name, count in found)
+    return tuple(table(plan, name, "embedding", "fp32", count, 4 * count) for name, count in found)
 
 
 def ran(graph: Any, plan: Plan) -> list[Ran]:

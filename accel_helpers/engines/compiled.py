@@ -206,7 +206,7 @@ def _inspect(model: Model, plan: Plan, network: Any) -> dict[str, Any]:
         session.run(placed)
         found = session.ran
     plain = network_of(model, plan)
-    census = _torchao_census.census(_torchao_census.products(plain, placed), found, plan, _torchao_census.tables(plain))
+    census = _torchao_census.census(_torchao_census.products(plain, placed), found, plan, _torchao_census.tables(plain, plan))
     if census.share() == 0:
         stayed = ", ".join(sorted({one.operator for one in census.layers})) or "no product at all"
         raise UnsupportedError(

@@ -196,7 +196,7 @@ def inspect(model: Model, plan: Plan, path: Path, products: Iterable[_onnx_censu
         session = open_session(model, plan, path, Path(folder))
         session.run(None, model.example(1, plan.sequence, 0))
         ran = _onnx_census.ran(Path(session.end_profiling()), Path(folder) / _OPTIMISED)
-    census = _onnx_census.census(products, ran, plan, _onnx_census.tables(path))
+    census = _onnx_census.census(products, ran, plan, _onnx_census.tables(path, plan))
     if plan.quantization and census.share() == 0:
         raise _nothing(census, plan)
     kinds = [(one.operator, _onnx_census.precision(one, plan).removesuffix(" weights")) for one in ran]

@@ -5,6 +5,7 @@ from accel_helpers.quantize.calibrating import Trial, Trials, experiment, spread
 from accel_helpers.quantize.cause import Cause
 from accel_helpers.quantize.compared import LayerError, layer_errors
 from accel_helpers.quantize.cure import Cure, verify
+from accel_helpers.quantize.eager import Attempt, attempts
 from accel_helpers.quantize.evidence import Evidence, LayerFacts, Rate
 from accel_helpers.quantize.explain import explain
 from accel_helpers.quantize.gather import examine, gather
@@ -21,6 +22,7 @@ from accel_helpers.quantize.sensitivity import (
 )
 
 __all__ = [
+    "Attempt",
     "BitWidth",
     "Cause",
     "Cure",
@@ -35,6 +37,7 @@ __all__ = [
     "Sensitivity",
     "Trial",
     "Trials",
+    "attempts",
     "bit_widths",
     "examine",
     "experiment",

@@ -12,7 +12,7 @@ import numpy as np
 from accel_helpers import accuracy, engines, environment
 from accel_helpers.accuracy import Budget
 from accel_helpers.bench import plan_of
-from accel_helpers.config import RunConfig
+from accel_helpers.config import KEEP, RunConfig
 from accel_helpers.engine import Array
 from accel_helpers.errors import ModelError, ParameterError, UnsupportedError
 from accel_helpers.models import Metric, Model, Split
@@ -51,7 +51,7 @@ class Mixed(Record):
     @property
     def final(self) -> Step:
         """The mix in ``config``, as the engine built it."""
-        keep = set(filter(None, self.config.keep.split(",")))
+        keep = set(self.config.kept)
         return next(step for step in reversed(self.path) if step.built and set(step.keep) == keep)
 
 
@@ -86,7 +86,7 @@ def greedy(
         simulated.calibrate(_observed.scales(simulated, quantization, seen), quantization)
         search = _Search(model, plan, quantization, simulated, jury, watch or (lambda step: None))
         reached, keep = search.go(judged)
-    return Mixed(config.replace(keep=",".join(keep)), reached, tuple(search.path), tuple(search.order))
+    return Mixed(config.replace(keep=KEEP.join(keep)), reached, tuple(search.path), tuple(search.order))
 
 
 Judged = tuple[float | None, float | None, Score | None, Check]

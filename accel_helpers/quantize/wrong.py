@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from accel_helpers.accuracy import TOLERANCE
+from accel_helpers.config import KEEP
 from accel_helpers.intervals import Estimate, median
 from accel_helpers.quantize.cause import Cause
 from accel_helpers.quantize.evidence import Evidence, LayerFacts
@@ -131,7 +132,7 @@ def outliers(evidence: Evidence) -> Cause | None:
     gain = _noise(layers, "rounding_error") / rest
     known = {one.name for one in evidence.census.layers} if evidence.census else set()
     few = len(hit) <= max(1, len(layers) // 4) and all(one.name in known for one in hit)
-    keep = ",".join(sorted({*(evidence.plan.quantization.keep if evidence.plan.quantization else ()), *(one.name for one in hit)}))
+    keep = KEEP.join(sorted({*(evidence.plan.quantization.keep if evidence.plan.quantization else ()), *(one.name for one in hit)}))
     return Cause(
         "outliers",
         "wrong",

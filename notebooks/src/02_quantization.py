@@ -170,6 +170,14 @@ lesson.apply(two_standard_errors, lost, won, max(1, len(changes)), show="{:.2%}"
 charts.census([one for one in comparison.measurements if one.plan.quantization])
 
 # %% [markdown]
+# Why so strict? Two calls that many pages still show, tried here on a convolution: one quantizes nothing and says nothing, the other fails
+# at its first call. PyTorch deprecates both; this workbook goes through torchao.
+
+# %%
+tried = [[one.call, one.outcome, one.cause] for one in quantize.attempts()]
+lesson.table([["Call", "What happens", "Why"], *tried])
+
+# %% [markdown]
 # ### Exercise: how small can the file get?
 #
 # A `share` of the parameters takes `bits` each, the others 32. How many times smaller is the file than FP32? (It is Amdahl's law, in
