@@ -15,6 +15,7 @@ from accel_helpers.bench.process import Stop, WorkerProcess
 from accel_helpers.config import QUANTIZED, RunConfig
 from accel_helpers.device import Conditions, measuring, quiet, usable_cpus
 from accel_helpers.engine import Support
+from accel_helpers.errors import UnsupportedError
 from accel_helpers.measure import WARMUP_SECONDS, calls_per_round, interleave
 from accel_helpers.records import Artifact, Check, Environment, Measurement, Plan, Quantization, Round, Scope, Score, Verdict
 from accel_helpers.store import Store
@@ -96,6 +97,21 @@ def support(config: RunConfig) -> Support:
     return engine.supports(plan, environment.describe())
 
 
+def require(config: RunConfig) -> None:
+    """Raise unless a configuration can run on this machine. Builds nothing.
+
+    Raises:
+        UnknownNameError: no such model or engine.
+        MissingPackageError: a package is missing; the message holds the command that installs it.
+        UnsupportedError: what :func:`support` says.
+    """
+    plan = plan_of(config)
+    engines.get(config.engine).require(plan, environment.describe())
+    models.get(config.model)
+    if not (answer := support(config)):
+        raise UnsupportedError(f"{plan.label} cannot run {config.model}: {answer.reason}.", "Choose another scheme or engine.")
+
+
 def measure(config: RunConfig, *, scope: Scope = "end to end", watch: Watch | None = None, stop: Stop | None = None) -> Measurement:
     """Measure one configuration; see :func:`compare`."""
     return compare([config], scope=scope, watch=watch, stop=stop).measurements[0]
@@ -129,8 +145,7 @@ def compare(
     """
     run = _Run(tuple(configs), scope, watch or (lambda progress: None), stop or (lambda: False), budget)
     for config in configs:  # every refusal comes before the first process starts
-        engines.get(config.engine).require(plan_of(config), run.environment)
-        models.get(config.model)
+        require(config)
     with measuring(", ".join(f"{config.model} {plan.label}" for config, plan in zip(configs, run.plans, strict=True)), stop=run.stop):
         return run.go()
 

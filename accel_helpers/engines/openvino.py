@@ -41,8 +41,11 @@ class OpenVinoSession(Session):
             raise ArtifactError(f"{_GRAPH} of {model.name} cannot be read: {first_line(error)}.", "Build the artifact again.") from error
         self._rows = _table_rows(self._graph)
         compiled = self._compiled(self._closed(plan.batch))
-        self._report = self._read_back(compiled)
         self._planned: Any = compiled.create_infer_request()
+        self._census: Census | None = None
+        if plan.quantization and not self._counted().share():
+            raise _nothing(model, plan, self._counted())
+        self._report = self._read_back(compiled)
         self._open: Any = None
 
     def _closed(self, batch: int) -> Any:
@@ -65,15 +68,11 @@ class OpenVinoSession(Session):
         return self._core.compile_model(graph, "CPU", settings)
 
     def _read_back(self, compiled: Any) -> dict[str, Any]:
-        census = _openvino_census.census(self._closed(1), compiled, self._plan)
-        if self._plan.quantization and not census.share():
-            raise _nothing(self._model, self._plan, census)
         return {
             "device": ", ".join(compiled.get_property("EXECUTION_DEVICES")),
             "threads": compiled.get_property("INFERENCE_NUM_THREADS"),
             "streams": compiled.get_property("NUM_STREAMS"),
             **executed(_layers(compiled), self._plan, _KEPT),
-            "census": census.to_dict(),
         }
 
     @property
@@ -83,7 +82,13 @@ class OpenVinoSession(Session):
 
         if self._core is None:
             raise closed(self._model.name)
-        return {"engine_version": openvino.__version__, **self._report}
+        return {"engine_version": openvino.__version__, **self._report, "census": self._counted().to_dict()}
+
+    def _counted(self) -> Census:
+        """The census of the compiled model, made when it is first asked for."""
+        if self._census is None:
+            self._census = _openvino_census.census(self._closed(1), self._planned.get_compiled_model(), self._plan)
+        return self._census
 
     def place(self, inputs: dict[str, Array]) -> dict[str, Array]:
         checked = self._signature.check(inputs)

@@ -21,7 +21,7 @@ seconds: float = 1.0
 seed: int = 0
 
 # %% [markdown]
-# A misspelt or ill-typed setting stops the notebook here, before anything runs.
+# A misspelt or ill-typed setting stops the notebook here, before anything runs; so does an engine that cannot quantize your model.
 
 # %%
 from accel_helpers import bench, charts, claims, engines, lesson, models, panel, quantize
@@ -30,6 +30,8 @@ from accel_helpers.config import RunConfig
 from accel_helpers.records import Census
 
 config = RunConfig.from_namespace(globals())
+static = config.replace(precision="int8", scheme="static")
+bench.require(static)
 
 # %% [markdown]
 # ## Which ways are there?
@@ -94,8 +96,8 @@ loss = lesson.predict("How many points of the task metric does the worst of the 
 # %%
 plain = [config.replace(engine=name, precision=kind) for name in dict.fromkeys([engine, "openvino"]) for kind in ("fp32", "bf16")]
 other = {"scheme": "dynamic"} if models.get(model).has_sequence else {"scheme": "static", "per_channel": False}
-eight = [config.replace(precision="int8", scheme="static"), config.replace(precision="int8", **other)]
-plans = [one for one in [*plain, *eight, eight[0].replace(engine="openvino")] if bench.support(one)]
+eight = [static, static.replace(**other)]
+plans = [one for one in [*plain, *eight, static.replace(engine="openvino")] if bench.support(one)]
 comparison = panel.compare_live(list({bench.plan_of(one): one for one in plans}.values()))
 
 # %% [markdown]
@@ -103,8 +105,8 @@ comparison = panel.compare_live(list({bench.plan_of(one): one for one in plans}.
 
 # %%
 base, judged = comparison.measurements[0], comparison.verdicts
-static, verdict = next(pair for pair in zip(comparison.measurements[1:], judged, strict=True) if pair[0].plan == bench.plan_of(eight[0]))
-lesson.reveal(size, base.size_bytes / static.size_bytes)
+small, verdict = next(pair for pair in zip(comparison.measurements[1:], judged, strict=True) if pair[0].plan == bench.plan_of(static))
+lesson.reveal(size, base.size_bytes / small.size_bytes)
 lesson.reveal(speed, verdict.speedup.value)
 lesson.reveal(loss, 100 * max(0.0, *(-(one.score_change or 0.0) for one in judged)))
 
@@ -199,9 +201,9 @@ lesson.check(times_smaller, ((1.0, 8), 4.0), ((0.5, 8), 1.6), ((0.0, 4), 1.0), h
 # With the share that the census of the static plan counted; the files were measured above.
 
 # %%
-share = Census.from_dict(static.report["census"]).share("parameters")
+share = Census.from_dict(small.report["census"]).share("parameters")
 lesson.apply(times_smaller, share, 8, show=charts.ratio)
-print(f"measured: {charts.ratio(base.size_bytes / static.size_bytes)}")
+print(f"measured: {charts.ratio(base.size_bytes / small.size_bytes)}")
 
 # %% [markdown]
 # ## Which samples to calibrate with?
@@ -217,14 +219,14 @@ ruin = lesson.predict("Which calibration data costs the most?", "noise", choices
 # built.
 
 # %%
-lesson.table(charts.trials(quantize.experiment(eight[0], judged=100)))
+lesson.table(charts.trials(quantize.experiment(static, judged=100)))
 
 # %% [markdown]
 # A hundred samples tell a ruin from a scratch and little between. So the same with a small network for handwritten digits, which is built
 # in a moment and judged on a thousand.
 
 # %%
-digits = eight[0].replace(model="digits")
+digits = static.replace(model="digits")
 trials = quantize.experiment(digits)
 lesson.table(charts.trials(trials))
 lesson.reveal(ruin, trials.worst.data)
@@ -251,7 +253,7 @@ print(f"task metric {spread.score.value:.4f} [{spread.score.low:.4f}, {spread.sc
 # decibels: 20 dB is a tenth of the signal's size, 40 dB a hundredth. The integers are simulated, so a processor's overflow does not mix in.
 
 # %%
-noise = quantize.layer_noise(models.get(model), bench.plan_of(eight[0]).quantization)
+noise = quantize.layer_noise(models.get(model), bench.plan_of(static).quantization)
 charts.layer_noise(noise)
 
 # %% [markdown]
@@ -269,7 +271,7 @@ lesson.claim(claims.attention_is_sensitive(quantize.sensitive_part(noise), model
 # counts.
 
 # %%
-mixed = quantize.greedy(models.get(model), eight[0], Budget(loss=0.01, cosine=0.99), samples=100)
+mixed = quantize.greedy(models.get(model), static.replace(engine="onnx_runtime"), Budget(loss=0.01, cosine=0.99), samples=100)
 lesson.table(charts.mixed(mixed))
 
 # %% [markdown]
@@ -322,7 +324,7 @@ lesson.claim(claims.training_recovers(widths, base.environment, "digits"))
 # Change the scheme, the calibration size or the scales; each press of Measure runs the plan beside FP32 of its engine and adds a point.
 
 # %%
-panel.quantize(eight[0], earlier=comparison)
+panel.quantize(static, earlier=comparison)
 
 # %% [markdown]
 # ## What it means
