@@ -3,13 +3,14 @@
 One interleaved run per model and thread count. Writes ``benchmarks/results/road-<hardware>.json`` with the environment and every record,
 and prints one line a plan. CPU time on one thread is the figure to compare between machines; wall clock with all CPUs stands beside it.
 
-    python benchmarks/road.py [seconds per plan]
+    python benchmarks/road.py [seconds per plan [thread counts [engines]]]     e.g. 2 1 onnx_runtime,openvino
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from accel_helpers import bench, charts, engines, models
@@ -22,12 +23,12 @@ MODELS = ("text-encoder", "vision-classifier")
 ALLOWED_LOSS = 0.005
 
 
-def plans(model: str, threads: int, seconds: float) -> list[RunConfig]:
+def plans(model: str, threads: int, seconds: float, names: Sequence[str]) -> list[RunConfig]:
     """The baseline first, then everything else that can run here."""
     base = RunConfig(model=model, threads=threads, seconds=seconds)
-    others = [base.replace(engine=engine, precision=precision) for engine in engines.names() for precision in ("fp32", "bf16")]
+    others = [base.replace(engine=engine, precision=precision) for engine in names for precision in ("fp32", "bf16")]
     schemes = ("static", "dynamic") if models.get(model).has_sequence else ("static",)
-    others += [base.replace(engine=engine, precision="int8", scheme=scheme) for engine in engines.names() for scheme in schemes]
+    others += [base.replace(engine=engine, precision="int8", scheme=scheme) for engine in names for scheme in schemes]
     return [base] + [config for config in others if config != base and config.engine != "null" and bench.support(config)]
 
 
@@ -54,11 +55,14 @@ def quantized(result: bench.Comparison) -> list[list[str]]:
 
 def main() -> None:
     """Measure, print and keep."""
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 6.0
+    given = dict(enumerate(sys.argv))
+    seconds = float(given.get(1, 6.0))
+    counts = [int(one) for one in given[2].split(",")] if 2 in given else sorted({1, usable_cpus()})
+    names = given[3].split(",") if 3 in given else engines.names()
     kept: dict[str, object] = {}
     for model in MODELS:
-        for threads in sorted({1, usable_cpus()}):
-            result = bench.compare(plans(model, threads, seconds))
+        for threads in counts:
+            result = bench.compare(plans(model, threads, seconds, names))
             print(f"\n{model}, batch 1, {threads} thread(s)")
             print(charts.as_text(charts.table(result.measurements, result.verdicts), 200))
             print(charts.as_text(quantized(result), 200))

@@ -10,9 +10,17 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ["ACCEL_HEADLESS"] = "1"
 
 
+# One measurement at a time on a machine: files whose tests take that slot run one after another, beside the rest.
+MEASURING = ("browser", "notebooks", "bench", "cli", "panel", "profiling", "explain", "environment_ceilings", "instructions", "device")
+
+
 def pytest_collection_modifyitems(config, items):
     from accel_helpers import environment
 
+    for item in items:
+        name = item.path.stem.removeprefix("test_")
+        item.add_marker(pytest.mark.xdist_group("measuring" if name in MEASURING else name))
+    items.sort(key=lambda item: "measuring" not in item.get_closest_marker("xdist_group").args)  # the longest group first
     if environment.describe().gpus:
         return
     deselected = [item for item in items if item.get_closest_marker("gpu")]

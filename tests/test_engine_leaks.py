@@ -12,10 +12,10 @@ from accel_helpers.records import Plan
 
 CYCLES = {"compiled": 12}
 """A cycle of torch.compile traces and compiles anew, which takes half a second; a thousand of the others take seconds."""
-MANY = 1000
+MANY = 500
 GROWTH = {"compiled": 320 * 2**10}
 """Bytes a cycle: PyTorch keeps records of each compilation for ever (source text, guards), whatever the model's size."""
-LITTLE = 8 * 2**10
+LITTLE = 16 * 2**10
 """Bytes a cycle, against 832 KiB of weights: the heap's own coming and going is 2 MiB over any number of cycles."""
 
 HIDDEN = {"compiled": 2**17}
