@@ -99,7 +99,9 @@ def test_a_small_gain_needs_a_measured_symptom(case):
 
 
 def test_padding_is_work_only_where_there_is_much_of_it_and_the_model_is_slow(case):
-    evidence = replace(case("masked padding"), verdict=faster(0.8), padding=0.6)
+    single = replace(case("masked padding"), verdict=faster(0.8), padding=0.6)
+    evidence = replace(single, plan=replace(single.plan, batch=8))
+    assert names(single) == (), "one item alone is not padded to another's length"
     (cause,) = explain(evidence)
     assert cause.name == "padding_work"
     assert cause.predicted.value == pytest.approx(2.5)

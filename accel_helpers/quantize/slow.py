@@ -211,9 +211,9 @@ def small_channels(evidence: Evidence) -> Cause | None:
 
 
 def padding_work(evidence: Evidence) -> Cause | None:
-    """Tokens that are computed and thrown away."""
+    """Tokens that are computed and thrown away because others of the batch are longer."""
     share = evidence.padding
-    if not evidence.slow or share is None or share < PADDED:
+    if not evidence.slow or evidence.plan.batch == 1 or share is None or share < PADDED:
         return None
     return Cause(
         "padding_work",
@@ -222,7 +222,7 @@ def padding_work(evidence: Evidence) -> Cause | None:
         f"{share:.0%} of the tokens are padding when the labelled data is batched by {evidence.plan.batch}.",
         "Batch sequences of similar length together, or take a smaller batch.",
         Estimate(1 / (1 - share), 1.0, 1 / (1 - share)),
-        {"batch": 1} if evidence.plan.batch > 1 else {},
+        {"batch": 1},
     )
 
 

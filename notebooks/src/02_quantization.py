@@ -281,7 +281,8 @@ lesson.table(charts.mixed(mixed))
 # overflow on this processor, and compares outputs. It names a cause only where figures say so, and predicts what the cure gains.
 
 # %%
-explained = [(one, quantize.explain(quantize.gather(one, comparison))) for one in eight]
+suspects = {bench.plan_of(one): one for one in plans if one.precision == "int8"}.values()
+explained = [(one, quantize.explain(quantize.gather(one, comparison))) for one in suspects]
 lesson.table(charts.causes([(bench.plan_of(one), causes) for one, causes in explained]))
 
 # %% [markdown]
