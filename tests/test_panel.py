@@ -87,26 +87,24 @@ def run(monkeypatch):
     fake.go.set()
 
 
-@pytest.fixture
-def scheme():
-    """A panel of ways to quantize; its thread has ended when the test has."""
-    one = widgets.Panel(Quantize(INT8))
+def opened(state):
+    """A panel; its thread has ended when the test has."""
+    one = widgets.Panel(state)
     yield one
     one.stop.click()
     if one._thread:
         one._thread.join(20)
         assert not one._thread.is_alive()
+
+
+@pytest.fixture
+def scheme():
+    yield from opened(Quantize(INT8))
 
 
 @pytest.fixture
 def shown():
-    """A panel; its thread has ended when the test has."""
-    one = widgets.Panel(Explore(FAST))
-    yield one
-    one.stop.click()
-    if one._thread:
-        one._thread.join(20)
-        assert not one._thread.is_alive()
+    yield from opened(Explore(FAST))
 
 
 def test_every_option_is_offered_and_the_impossible_ones_say_why(no_bf16):

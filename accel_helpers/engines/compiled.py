@@ -208,7 +208,7 @@ def _inspect(model: Model, plan: Plan, network: Any) -> dict[str, Any]:
     plain = network_of(model, plan)
     census = _torchao_census.census(_torchao_census.products(plain, placed), found, plan, _torchao_census.tables(plain, plan))
     if census.share() == 0:
-        stayed = ", ".join(sorted({one.operator for one in census.layers})) or "no product at all"
+        stayed = ", ".join(sorted({one.operator for one in census.layers if one.operations})) or "no product at all"
         raise UnsupportedError(
             f"{plan.engine} would quantize 0 % of the multiplications of {model.name}: {stayed} would run in FP32.",
             "Choose another scheme or engine; accel check says what this processor has.",
