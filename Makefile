@@ -13,6 +13,7 @@ $(STAMP): pyproject.toml data/assets.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 15) else "Python 3.11 to 3.14 is needed; this is " + sys.version.split()[0] + ". Try: make setup PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q -e '.[$(EXTRAS),dev]'
+	$(BIN)/python -m pip install -q --no-deps --upgrade --target .venv/stubs tensorrt-stubs==10.13.0.35.1  # its types alone: it would bring TensorRT
 	$(BIN)/accel fetch
 	@rm -f .venv/.ready-* && touch $@
 

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
@@ -25,6 +26,7 @@ Switch = Literal["auto", "on", "off"]
 Rest = Literal["fp32", "bf16"]
 Device = Literal["cpu", "cuda"]
 Hint = Literal["latency", "throughput"]
+Simplifier = Literal["off", "onnxsim", "onnxslim"]
 
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 DEVICES: tuple[str, ...] = get_args(Device)
@@ -58,6 +60,16 @@ class RunConfig(BaseModel):
     sequence: int = Field(128, ge=2, le=8192, description="tokens per item, for models that read sequences")
     threads: int = Field(0, ge=0, le=1024, description="compute threads; 0 takes every CPU this process may use")
     hint: Hint = Field("latency", description="what the engine optimises for, where it lets one choose")
+    mode: str = Field("default", description="how the engine runs: one of its modes (Engine.modes): cuda_graph …")
+    simplifier: Simplifier = Field("off", description="what rewrites an exported ONNX graph before an engine reads it")
+    profiles: str = Field(
+        "",
+        description="TensorRT's optimization profiles, least/usual/greatest as batch x sequence (1x16/8x128/32x256), with + between them",
+    )
+    workspace: int = Field(0, ge=0, le=1024 * 1024, description="MiB of scratch memory that TensorRT may plan with; 0 leaves its own limit")
+    optimization_level: int = Field(3, ge=0, le=5, description="TensorRT's builder_optimization_level: how long it searches for kernels")
+    refit: bool = Field(False, description="whether the weights of a built TensorRT engine can be replaced")
+    weight_streaming: bool = Field(False, description="whether a TensorRT engine may keep its weights in host memory")
     rounds: int = Field(12, ge=6, le=500, description="rounds per measurement: the unit of evidence")
     seconds: float = Field(3.0, gt=0, le=3600, description="time to spend sampling one plan, warm-up apart")
     seed: int = Field(0, ge=0, le=2**31 - 1, description="orders the interleaving and draws the inputs")
@@ -70,11 +82,21 @@ class RunConfig(BaseModel):
             super().__init__(**values)
         except ValidationError as error:
             raise _parameter_error(error) from None
+        self.sizes  # noqa: B018 - a profile that is not one is refused here
 
     @property
     def kept(self) -> tuple[str, ...]:
         """The layers that ``keep`` names."""
         return tuple(sorted({name.strip() for name in self.keep.split(KEEP)} - {""}))
+
+    @property
+    def sizes(self) -> tuple[tuple[tuple[int, int | None], ...], ...]:
+        """What ``profiles`` says: of each profile three (batch, sequence), the sequence None where none is written.
+
+        Raises:
+            ParameterError: it is not written so, or its sizes fall.
+        """
+        return tuple(_sizes(one) for one in self.profiles.split(KEEP)) if self.profiles else ()
 
     def replace(self, **changes: Any) -> Self:
         """A checked copy with some fields changed."""
@@ -100,7 +122,7 @@ class RunConfig(BaseModel):
         axes: dict[str, list[Any]] = {}
         for setting in settings:
             name, separator, values = setting.partition("=")
-            if not separator or (not values and name != "keep"):
+            if not separator or (not values and name not in ("keep", "profiles")):
                 raise ParameterError(f"{setting!r} is not a setting.", "Write name=value, or name=value,value to sweep.")
             if name not in cls.model_fields:
                 raise UnknownNameError("parameter", name, cls.model_fields)
@@ -151,6 +173,21 @@ class RunConfig(BaseModel):
             raise ParameterError(
                 f"{name}={text!r} is not of type {kind.__name__}.", f"Expected: {cls.model_fields[name].description}."
             ) from None
+
+
+def _sizes(text: str) -> tuple[tuple[int, int | None], ...]:
+    if not re.fullmatch(r"\d+(x\d+)?(/\d+(x\d+)?){2}", text.strip()):
+        raise ParameterError(
+            f"profiles: {text!r} is no profile.",
+            "Write least/usual/greatest, each batch x sequence (1x16/8x128/32x256) or batch alone (1/8/32).",
+        )
+    sizes = [[int(number) for number in size.split("x")] for size in text.strip().split("/")]
+    columns = list(zip(*sizes, strict=False))
+    if len({len(size) for size in sizes}) > 1 or any(list(column) != sorted(column) or not column[0] for column in columns):
+        raise ParameterError(
+            f"profiles: the sizes in {text!r} fall, hold a zero, or name a sequence in some places only.", "Write least/usual/greatest."
+        )
+    return tuple((size[0], size[1] if len(size) > 1 else None) for size in sizes)
 
 
 def _parameter_error(error: ValidationError) -> ParameterError:

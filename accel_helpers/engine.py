@@ -92,6 +92,8 @@ class Engine(ABC):
     install: str = "pip install -e '.[cpu]'"
     needs_network: bool = False  # runs a torch.nn.Module, so a model that is only an ONNX file cannot run here
     schemes: Mapping[str, tuple[str, ...]] = MappingProxyType({})  # quantized precision -> its schemes, the usual one first
+    modes: Mapping[str, str] = MappingProxyType({})  # what Plan.mode may be beside "default" -> what it does, in a sentence
+    compiles: frozenset[str] = frozenset()  # the fields of Compilation that decide what it builds
     signed: frozenset[str] = frozenset()  # schemes whose activations are signed integers, whether symmetric is asked for or not
 
     @abstractmethod

@@ -17,7 +17,7 @@ from accel_helpers.bench.process import WorkerProcess
 from accel_helpers.config import RunConfig
 from accel_helpers.device import measuring
 from accel_helpers.errors import BusyError, MeasurementError, StoppedError, UnknownNameError, UnsupportedError
-from accel_helpers.records import Measurement, Verdict
+from accel_helpers.records import Compilation, Measurement, Profile, Verdict
 from accel_helpers.store import Store
 
 FAST = RunConfig(model="tiny-cnn", engine="null", rounds=6, seconds=0.1)
@@ -209,3 +209,20 @@ def test_a_worker_ends_with_its_parent_in_the_middle_of_a_call():
 def test_more_threads_than_cpus_is_said():
     measurement = bench.measure(FAST.replace(threads=64))
     assert any("64 threads" in reason for reason in measurement.reasons)
+
+
+def test_an_engine_that_does_not_use_how_it_is_made_ignores_it_and_tensorrt_writes_its_profile_out():
+    asked = RunConfig(model="tiny-attention", batch=4, sequence=32, workspace=64, simplifier="onnxslim", refit=True)
+    assert bench.plan_of(asked).compilation == Compilation()
+    assert bench.plan_of(asked.replace(engine="onnx_runtime")).compilation == Compilation(simplifier="onnxslim")
+    plan = bench.plan_of(asked.replace(engine="tensorrt", device="cuda"))
+    assert plan.compilation.profiles == (Profile((1, 4, 4), (1, 32, 32)),)
+    assert (plan.compilation.workspace_bytes, plan.compilation.refit) == (64 * 2**20, True)
+    cnn = bench.plan_of(asked.replace(model="tiny-cnn", engine="tensorrt", profiles="1/2/4+8/8/8"))
+    assert cnn.profiles == (Profile((1, 2, 4)), Profile((8, 8, 8)))
+
+
+def test_a_mode_that_an_engine_lacks_is_refused_with_those_it_has():
+    answer = bench.support(RunConfig(model="tiny-cnn", engine="openvino", mode="warp"))
+    assert not answer
+    assert "has no mode warp; it has default" in answer.reason

@@ -84,3 +84,10 @@ def test_switches_are_read_from_words():
     assert [one.per_channel for one in RunConfig.sweep(["per_channel=true,False"])] == [True, False]
     with pytest.raises(ParameterError, match="per_channel='maybe' is refused"):
         RunConfig.parse(["per_channel=maybe"])
+
+
+def test_profiles_are_read_and_a_wrong_one_is_refused():
+    assert RunConfig(profiles="1x16/8x128/32x256+1/1/64").sizes == (((1, 16), (8, 128), (32, 256)), ((1, None), (1, None), (64, None)))
+    for wrong in ("1/2", "8/4/32", "0/1/2", "1x16/8/32x256", "a/b/c", "1x16/8x8/32x256"):
+        with pytest.raises(ParameterError, match="profiles"):
+            RunConfig(profiles=wrong)

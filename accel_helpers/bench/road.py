@@ -17,7 +17,20 @@ from accel_helpers.device import Conditions, measuring, quiet, usable_cpus
 from accel_helpers.engine import Support
 from accel_helpers.errors import UnsupportedError
 from accel_helpers.measure import WARMUP_SECONDS, calls_per_round, interleave
-from accel_helpers.records import Artifact, Check, Environment, Measurement, Plan, Quantization, Round, Scope, Score, Verdict
+from accel_helpers.records import (
+    Artifact,
+    Check,
+    Compilation,
+    Environment,
+    Measurement,
+    Plan,
+    Profile,
+    Quantization,
+    Round,
+    Scope,
+    Score,
+    Verdict,
+)
 from accel_helpers.store import Store
 
 
@@ -59,7 +72,29 @@ def plan_of(config: RunConfig) -> Plan:
         threads=config.threads or usable_cpus(),
         hint=config.hint,
         quantization=_quantization(config),
+        mode=config.mode,
+        compilation=_compilation(config),
     )
+
+
+def _compilation(config: RunConfig) -> Compilation:
+    """How the engine is made, with what it does not use left at the defaults and a profile written out where it needs one."""
+    used = engines.get(config.engine).compiles
+    if not used:
+        return Compilation()
+    asked: dict[str, Any] = {name: getattr(config, name) for name in ("simplifier", "optimization_level", "refit", "weight_streaming")}
+    asked["workspace_bytes"] = config.workspace * 2**20
+    if "profiles" in used:
+        reads = models.get(config.model).has_sequence
+        sizes = config.sizes or (((1, 1), (config.batch, config.sequence), (config.batch, config.sequence)),)
+        asked["profiles"] = tuple(_profile(one, reads, config.sequence) for one in sizes)
+    return Compilation(**{name: value for name, value in asked.items() if name in used})
+
+
+def _profile(sizes: Sequence[tuple[int, int | None]], reads: bool, sequence: int) -> Profile:
+    least, usual, greatest = sizes
+    lengths = (least[1] or sequence, usual[1] or sequence, greatest[1] or sequence)
+    return Profile((least[0], usual[0], greatest[0]), lengths if reads else None)
 
 
 def _quantization(config: RunConfig) -> Quantization | None:

@@ -28,8 +28,11 @@ def cpu(plan: Plan, environment: Environment) -> Support:
     return YES
 
 
-def quantized(engine: Engine, plan: Plan) -> Support:
-    """Whether the engine reaches the plan's precision, by the plan's scheme; yes where the precision needs no quantizing."""
+def known(engine: Engine, plan: Plan) -> Support:
+    """Whether the engine has the plan's mode, and reaches its precision by its scheme; every engine asks this first."""
+    if plan.mode != "default" and plan.mode not in engine.modes:
+        modes = ", ".join(["default", *engine.modes])
+        return Support(False, f"{engine.name} has no mode {plan.mode}; it has {modes}")
     if plan.precision not in QUANTIZED:
         return YES
     known, asked = engine.schemes.get(plan.precision, ()), plan.precision.upper()

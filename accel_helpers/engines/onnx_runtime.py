@@ -98,11 +98,12 @@ class OnnxRuntime(Engine):
     name = "onnx_runtime"
     needs = ("onnxruntime", "onnx", "onnxscript", "torch")
     packages = ("onnxruntime", "onnxruntime-gpu", "torch", "onnx", "onnxscript", "transformers")
+    compiles = frozenset({"simplifier"})
     schemes = MappingProxyType({"int8": ("static", "dynamic", "weight_only"), "int4": ("weight_only",)})
 
     def supports(self, plan: Plan, environment: Environment) -> Support:
         """What the installed build and the hardware can run."""
-        if not (answer := _hardware.quantized(self, plan)):
+        if not (answer := _hardware.known(self, plan)):
             return answer
         if unable := _quantization_lacks(plan):
             return Support(False, unable)

@@ -126,11 +126,12 @@ class OpenVino(Engine):
     name = "openvino"
     needs = ("openvino", "nncf", "onnxruntime", "onnx", "onnxscript", "torch")
     packages = ("openvino", "nncf", "torch", "onnx", "onnxscript", "transformers")
+    compiles = frozenset({"simplifier"})
     schemes = MappingProxyType({"int8": ("static", "accuracy_control", "weight_only"), "int4": ("weight_only",)})
 
     def supports(self, plan: Plan, environment: Environment) -> Support:
         """The processor's types, and what NNCF knows; no NVIDIA GPU."""
-        if not (answer := _hardware.quantized(self, plan)):
+        if not (answer := _hardware.known(self, plan)):
             return answer
         if (chosen := plan.quantization) and chosen.calibrator == "entropy":
             return Support(False, "NNCF has no entropy calibrator; choose calibrator=minmax or percentile, or engine=onnx_runtime")

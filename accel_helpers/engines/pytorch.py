@@ -120,7 +120,7 @@ class PyTorch(Engine):
 
     def supports(self, plan: Plan, environment: Environment) -> Support:
         """FP32 everywhere; BF16, FP16 and TF32 where the hardware has them."""
-        if not (answer := _hardware.quantized(self, plan)):
+        if not (answer := _hardware.known(self, plan)):
             return answer
         if plan.device == "cpu":
             return _hardware.cpu(plan, environment)

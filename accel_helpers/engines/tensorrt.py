@@ -34,10 +34,11 @@ class TensorRt(Engine):
     needs = ("tensorrt" if importlib.util.find_spec("tensorrt") else "tensorrt_rtx", "onnxruntime", "onnx", "onnxscript", "torch")
     packages = ("tensorrt", "tensorrt-rtx", "onnxruntime", "torch", "onnx", "onnxscript", "transformers")
     schemes = MappingProxyType({"int8": ("static",), "fp8": ("static",)})
+    compiles = frozenset({"simplifier", "profiles", "workspace_bytes", "optimization_level", "refit", "weight_streaming"})
 
     def supports(self, plan: Plan, environment: Environment) -> Support:
         """Never yet: it builds, and does not run what it built. What else would stand in the way is said first."""
-        if not (answer := _hardware.quantized(self, plan)):
+        if not (answer := _hardware.known(self, plan)):
             return answer
         if plan.device != "cuda":
             return Support(False, "TensorRT runs on NVIDIA GPUs alone; choose device=cuda")
