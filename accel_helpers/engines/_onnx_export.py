@@ -2,59 +2,63 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import io
 import json
-import logging
 import re
 import shutil
 import tempfile
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from filelock import FileLock
 
-from accel_helpers.device import store_root, usable_cpus
+from accel_helpers.device import store_root
 from accel_helpers.engine import Array
+from accel_helpers.engines import _onnx_fixed, _onnx_simplify, _torch_fixed
 from accel_helpers.engines._inputs import first_line, refused
+from accel_helpers.engines._onnx_check import CHECKED_SEQUENCES, compared, lacking, neighbours, opset, quiet, sizes
 from accel_helpers.engines.pytorch import named
-from accel_helpers.errors import ModelError, UnsupportedError
-from accel_helpers.models import Model
+from accel_helpers.errors import ModelError
+from accel_helpers.models import Model, onnx_weights
+
+__all__ = ["FILE", "OPSET", "export", "lacking", "quiet"]
 
 OPSET = 20
 """The newest that PyTorch's exporter, ONNX Runtime, OpenVINO and TensorRT all read; it has LayerNormalization and Gelu as operators."""
 FILE = "model.onnx"
-CHECKED_BATCHES = (1, 2, 3, 7)
-CHECKED_SEQUENCES = (16, 21)
-_TOLERANCE = 1e-3  # of accuracy.TOLERANCE["fp32"]: two FP32 runtimes
 _DIGESTS = "digests.json"
+_FORM = 2  # of the reports that are kept beside the files: another number makes them anew
 
 
-def export(model: Model, out: Path) -> dict[str, Any]:
+def export(model: Model, out: Path, simplifier: str = "off") -> dict[str, Any]:
     """Write ``model.onnx``, and the weights beside it where it keeps them apart, into ``out``.
 
-    The file is kept under the store and copied from there the next time, if its hashes still fit. Every size in :data:`CHECKED_BATCHES`
-    and, for models that read sequences, a second length has been run through ONNX Runtime and compared: with PyTorch, or, for a model
-    that is an ONNX file, each sample of a batch with the same sample alone.
+    The file is kept under the store and copied from there the next time, if its hashes still fit. Every size in
+    :func:`_onnx_check.sizes` has been run through ONNX Runtime and compared: with PyTorch, or, for a model that is an ONNX file, each
+    sample of a batch with the same sample alone. With ``simplifier`` (onnxsim or onnxslim) it is what that made of the exported graph,
+    compared with it at the same sizes.
 
     Returns:
-        ``files``: the names written; ``opset``; ``checked``: the sizes run; ``worst_error``: the largest relative error of an output.
+        ``files``: the names written; ``opset``; ``checked``: the sizes run; ``worst_error``: the largest relative error of an output;
+        ``eval_forced``: whether the network, or a part of it, came in training mode; with a simplifier also ``simplified``: the report of
+        :func:`_onnx_simplify.simplified`.
 
     Raises:
         ModelError: the model cannot be exported, an axis that should be open is fixed, or outputs differ; the message names where.
+        MissingPackageError: the simplifier is not installed.
         UnsupportedError: the model holds an operator that ONNX or ONNX Runtime lacks.
     """
-    kept = store_root() / "onnx" / f"{model.fingerprint[:16]}-{_origin() if model.build else 'own'}"
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(kept.with_name(f"{kept.name}.lock")):
-        report = _intact(kept)
-        if report is None:
-            report = _made(model, kept)
+    home = store_root() / "onnx"
+    home.mkdir(parents=True, exist_ok=True)
+    plain = home / f"{model.fingerprint[:16]}-{_origin() if model.build else 'own'}-{_FORM}"
+    with FileLock(home / f"{plain.name}.lock"):
+        kept, report = plain, keep(plain, lambda folder: _made(model, folder))
+        if simplifier != "off":
+            kept = home / f"{plain.name}-{_onnx_simplify.key(simplifier)}"
+            made = keep(kept, lambda folder: _onnx_simplify.simplified(model, plain / FILE, simplifier, folder / FILE))
+            report = {**report, "files": made.pop("files"), "simplified": made}
         for name in report["files"]:
             shutil.copyfile(kept / name, out / name)
     return report
@@ -83,19 +87,33 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _made(model: Model, kept: Path) -> dict[str, Any]:
+def keep(kept: Path, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+    """The report of the files in the folder ``kept``, made anew where one is missing or changed; ``files`` names them."""
+    if (report := _intact(kept)) is not None:
+        return report
     with tempfile.TemporaryDirectory(dir=kept.parent, prefix="part-") as part:
         folder = Path(part)
-        worst = _from_network(model, model.build().eval(), folder / FILE) if model.build else _from_file(model, folder / FILE)
-        files = sorted(one.name for one in folder.iterdir())
-        report = {"files": files, "opset": _opset(folder / FILE), "checked": [list(size) for size in _sizes(model)], "worst_error": worst}
-        digests = {name: _digest(folder / name) for name in files}
+        report = make(folder)
+        digests = {one.name: _digest(one) for one in sorted(folder.iterdir())}
+        report = {"files": list(digests), **report}
         (folder / _DIGESTS).write_text(json.dumps({"digests": digests, "report": report}))
         if kept.exists():
             shutil.rmtree(kept)
         folder.rename(kept)
         folder.mkdir()  # for TemporaryDirectory to remove
     return report
+
+
+def _made(model: Model, folder: Path) -> dict[str, Any]:
+    training = False
+    if model.build:
+        network = model.build()
+        training = any(part.training for part in network.modules())
+        worst = _from_network(model, network.eval(), folder / FILE)
+    else:
+        worst = _from_file(model, folder / FILE)
+    checked = [list(size) for size in sizes(model)]
+    return {"opset": opset(folder / FILE), "checked": checked, "worst_error": worst, "eval_forced": training}
 
 
 def _from_network(model: Model, network: Any, path: Path) -> float:
@@ -128,10 +146,10 @@ def _from_network(model: Model, network: Any, path: Path) -> float:
                 dynamic_shapes={name: dict(model.axes.get(name, {})) for name in inputs},
             )
     except Exception as error:  # the exporter wraps whatever the network and its own passes raise
-        raise _not_exported(model, error) from error
+        raise _not_exported(model, network, error) from error
     _check_axes(model, path)
 
-    return _compared(model, path, answer)
+    return compared(model, path, answer)
 
 
 def _check_names(model: Model, inputs: list[str]) -> None:
@@ -157,13 +175,18 @@ def _from_file(model: Model, path: Path) -> float:
     if model.onnx is None:
         raise ModelError(f"{model.name} has neither a network nor an ONNX file.", "Give Model.build or Model.onnx.")
     try:
-        onnx.save(onnx.load(model.onnx), path, save_as_external_data=True, location=f"{FILE}.data")
+        graph = onnx.load(model.onnx, load_external_data=False)
+        onnx_weights.beside(model.onnx, graph)  # anew, for the file may have changed since the model was named
+        onnx.load_external_data_for_model(graph, str(model.onnx.parent))
+        onnx.save(graph, path, save_as_external_data=True, location=f"{FILE}.data")
+    except ModelError:
+        raise
     except Exception as error:  # protobuf's, onnx's and the file system's errors share no base class
         raise ModelError(f"{model.name} cannot be read: {first_line(error)}.", "Export it again, with its weights beside it.") from error
-    return _compared(model, path, None)
+    return compared(model, path)
 
 
-def _not_exported(model: Model, error: Exception) -> ModelError:
+def _not_exported(model: Model, network: Any, error: Exception) -> ModelError:
     causes = [error]
     while causes[-1].__cause__ is not None:
         causes.append(causes[-1].__cause__)  # type: ignore[arg-type]
@@ -171,119 +194,36 @@ def _not_exported(model: Model, error: Exception) -> ModelError:
     for name, axes in model.axes.items():
         for axis, role in axes.items():
             if re.search(rf"\b{re.escape(name)}'?\]?\.(?:size\(\)|shape)\[{axis}\]", text):
+                where = _torch_fixed.culprit(network, *_two(model, role))
                 return ModelError(
-                    f"Axis {axis} ({role}) of {name!r} in {model.name} cannot be open: the network fixes its size.",
+                    f"Axis {axis} ({role}) of {name!r} in {model.name} cannot be open: "
+                    f"{f'its size is fixed where {where}' if where else 'the network fixes its size'}.",
                     "Look for a size written as a number (view, reshape, expand, a loop over it) and take it from the tensor's shape.",
                 )
     return ModelError(f"{model.name} cannot be exported to ONNX: {first_line(causes[-1])}.", "Run it with engine=pytorch or compiled.")
 
 
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """The exporter prints, logs missing optional packages, and warns about its own deprecations and shared axis names."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
-
-
-def _opset(path: Path) -> int:
-    import onnx
-
-    versions = {one.domain: int(one.version) for one in onnx.load(path, load_external_data=False).opset_import}
-    return versions.get("", 0)
+def _two(model: Model, role: str) -> tuple[dict[str, Array], dict[str, Array]]:
+    """The example that a network is exported with, and one of another batch, or, where ``role`` is sequence, of another length."""
+    if role == "sequence":
+        other, exported = neighbours(model, 2, CHECKED_SEQUENCES[1])
+        return exported, other
+    return neighbours(model, 2, CHECKED_SEQUENCES[0])
 
 
 def _check_axes(model: Model, path: Path) -> None:
     import onnx
 
     loaded = onnx.load(path, load_external_data=False)
-    if (found := _opset(path)) != OPSET:
+    if (found := opset(path)) != OPSET:
         raise ModelError(f"{model.name} was exported with opset {found} in place of {OPSET}.", "Run it with engine=pytorch or compiled.")
     for value in (*loaded.graph.input, *loaded.graph.output):
         dims = value.type.tensor_type.shape.dim
         for axis, role in model.axes.get(value.name, {}).items():
             if axis >= len(dims) or dims[axis].HasField("dim_value"):
+                node = _onnx_fixed.culprit(path, *_two(model, role), value.name)
+                where = f" at {node}" if node else ""
                 raise ModelError(
-                    f"Axis {axis} ({role}) of {value.name!r} in {model.name} came out fixed; it should be open.",
+                    f"Axis {axis} ({role}) of {value.name!r} in {model.name} came out fixed{where}; it should be open.",
                     "Look for a size written as a number in the network, and take it from the tensor's shape.",
                 )
-
-
-def _sizes(model: Model) -> list[tuple[int, int]]:
-    sizes = [(batch, CHECKED_SEQUENCES[0]) for batch in CHECKED_BATCHES]
-    return [*sizes, (2, CHECKED_SEQUENCES[1])] if model.has_sequence else sizes
-
-
-def _compared(model: Model, path: Path, answer: Callable[[dict[str, Array]], Mapping[str, Array]] | None) -> float:
-    """The largest relative error over all sizes; without ``answer``, of each sample in a batch against the same sample alone."""
-    session = _session(model, path)
-
-    def run(sample: dict[str, Array]) -> dict[str, Array]:
-        try:
-            return dict(zip(model.outputs, session.run(list(model.outputs), sample), strict=True))
-        except Exception as error:  # ONNX Runtime's errors share no base class
-            shapes = ", ".join(f"{name} {tuple(array.shape)}" for name, array in sample.items())
-            raise ModelError(
-                f"The ONNX graph of {model.name} does not run with {shapes}: {first_line(error)}.",
-                "A size is fixed inside the graph, at the node named; export it with that axis open.",
-            ) from error
-
-    def singly(sample: dict[str, Array]) -> dict[str, Array]:
-        count = len(next(iter(sample.values())))
-        each = [run({name: array[row : row + 1] for name, array in sample.items()}) for row in range(count)]
-        return {name: np.concatenate([one[name] for one in each]) for name in model.outputs}
-
-    worst = 0.0
-    for batch, sequence in _sizes(model):
-        sample = model.example(batch, sequence, batch)
-        actual, expected = run(sample), (answer or singly)(sample)
-        for name in model.outputs:
-            error = _relative(actual[name], expected[name])
-            if not error <= _TOLERANCE:
-                against = "PyTorch" if answer else "the same samples one at a time"
-                raise ModelError(
-                    f"Output {name!r} of {model.name} in ONNX differs from {against} by {error:.2g} at batch {batch}, "
-                    f"at most {_TOLERANCE:g} was expected.",
-                    "Look for an operator that mixes samples, draws random numbers or depends on the batch.",
-                )
-            worst = max(worst, error)
-    return worst
-
-
-def _relative(actual: Array, expected: Array) -> float:
-    if actual.shape != expected.shape:
-        return float("inf")
-    scale = float(np.linalg.norm(expected.astype(np.float64)))
-    return float(np.linalg.norm(actual.astype(np.float64) - expected)) / (scale or 1.0)
-
-
-def _session(model: Model, path: Path) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = usable_cpus()
-    options.log_severity_level = 4  # what it would log is raised
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    try:
-        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # ONNX Runtime's errors share no base class
-        raise lacking(model, error) or ModelError(
-            f"The ONNX graph of {model.name} does not load: {first_line(error)}.", "Check it with onnx.checker, and export it again."
-        ) from error
-
-
-def lacking(model: Model, error: Exception) -> UnsupportedError | None:
-    """What to raise where ONNX Runtime refused a graph for an operator it lacks; None where the reason is another one."""
-    patterns = r"No Op registered for (\S+)|(\S+?)\(-?\d+\) is not a registered|implementation for (\S+?)\(\d+\)"
-    found = re.search(patterns, str(error))
-    if not found:
-        return None
-    operator = next(group for group in found.groups() if group)
-    return UnsupportedError(
-        f"ONNX Runtime has no operator {operator}, which {model.name} holds.", "Export the model with standard operators only."
-    )

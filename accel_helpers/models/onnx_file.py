@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from accel_helpers.errors import ModelError
+from accel_helpers.models import onnx_weights
 from accel_helpers.models.model import Array, Model
 
 _DTYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool")
@@ -64,39 +64,16 @@ def _read(path: Path) -> tuple[Any, list[Path]]:
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-    folder = path.resolve().parent
     try:
         model = onnx.load(path, load_external_data=False)
-        places = sorted({place for tensor in _tensors(model.graph) for place in _external(tensor)})
-        for place in places:
-            if not (folder / place).resolve().is_relative_to(folder):
-                raise ModelError(
-                    f"{path.name} keeps weights outside its own folder, in {place}.", "Move them beside the model and save it again."
-                )
-            if not (folder / place).is_file():
-                raise ModelError(
-                    f"{path.name} keeps weights in {place}, which is missing.", f"Copy {place} into {folder}: the two travel together."
-                )
+        weights = onnx_weights.beside(path, model)
         onnx.checker.check_model(str(path))
     except (DecodeError, onnx.checker.ValidationError) as error:
         reason = str(error).strip().split("\n")[0]
         raise ModelError(
             f"{path.name} is not a valid ONNX model: {reason}.", "Export it again, or copy it again if the copy was cut short."
         ) from None
-    return model.graph, [folder / place for place in places]
-
-
-def _tensors(graph: Any) -> Iterator[Any]:
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            yield from (attribute.t, *attribute.tensors)
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _tensors(inner)
-
-
-def _external(tensor: Any) -> list[str]:
-    return [entry.value for entry in tensor.external_data if entry.key == "location"] if tensor.data_location == tensor.EXTERNAL else []
+    return model.graph, weights
 
 
 def _value(info: Any, model: str) -> _Value:
