@@ -1,21 +1,17 @@
-"""TensorRT engines from typed graphs, built ahead of time: no GPU is needed for that, and none is used here."""
+"""Graphs with explicit Q/DQ pairs for TensorRT, and what it says of others."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from accel_helpers import calibration, engines, environment, models
+from accel_helpers import calibration, models
 from accel_helpers.accuracy import relative_error
-from accel_helpers.engines import _explicit_qdq, _onnx_export, _onnx_quantize, tensorrt
-from accel_helpers.environment import gpu_rules
-from accel_helpers.errors import ModelError, UnknownNameError, UnsupportedError
-from accel_helpers.records import Gpu, Plan, Quantization
+from accel_helpers.engines import _explicit_qdq, _onnx_export, _onnx_quantize, _tensorrt_build, tensorrt
+from accel_helpers.errors import ModelError, UnknownNameError
+from accel_helpers.records import Plan, Quantization
 
-ENGINE = engines.get("tensorrt")
 STATIC = Quantization("static", calibration=8, symmetric=True)
-ADA = Gpu("NVIDIA RTX 4090", 24 * 2**30, "8.9", "600.1")
-HERE = replace(environment.describe(), gpus=(ADA,), cuda="13.0")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -25,9 +21,8 @@ def store(tmp_path_factory):
         yield
 
 
-def plan_of(precision, **more):
-    quantization = STATIC if precision in ("int8", "fp8") else None
-    return replace(Plan("tensorrt", precision, "cuda", batch=4, sequence=16, quantization=quantization), **more)
+def plan_of(precision):
+    return Plan("tensorrt", precision, "cuda", batch=4, sequence=16, quantization=STATIC)
 
 
 def explicit(name, precision, folder, **change):
@@ -41,19 +36,6 @@ def explicit(name, precision, folder, **change):
     loaded, typed = _explicit_qdq.explicit(source, precision, quantization, lambda: (inputs for inputs, _ in split.batches(1)))
     onnx.save(loaded, source)
     return source, loaded, typed
-
-
-@pytest.mark.parametrize(
-    ("name", "precision"),
-    [("tiny-cnn", "fp32"), ("tiny-cnn", "int8"), ("tiny-cnn", "fp8"), ("tiny-attention", "fp16"), ("tiny-attention", "int8")],
-)
-def test_each_precision_builds_without_a_gpu(name, precision, out):
-    built = ENGINE.build(models.get(name), plan_of(precision), out)
-    assert [file.name for file in out.iterdir()] == list(built.files) == [tensorrt.PLAN]
-    assert (out / tensorrt.PLAN).read_bytes()[1:4] == b"trt"
-    assert built.report["types"][precision] == {"tiny-cnn": 3, "tiny-attention": 9 if precision in ("int8", "fp8") else 13}[name]
-    assert bool(built.report["kept"]) == (name == "tiny-attention" and precision in ("int8", "fp8"))
-    assert built.report["compute_capability"]
 
 
 @pytest.mark.parametrize("precision", ["int8", "fp8"])
@@ -114,42 +96,11 @@ def test_the_graph_that_onnx_runtime_wants_fails_in_tensorrt_with_one_sentence(t
     unsigned = replace(STATIC, symmetric=False)
     onnx.save(_onnx_quantize.static(source, unsigned, lambda: (inputs for inputs, _ in split.batches(1))), source)
     with pytest.raises(ModelError, match=r"TensorRT cannot read the graph of tiny-cnn: .{10,}") as caught:
-        tensorrt.serialized(model, plan_of("int8"), source, tensorrt.AHEAD)
+        _tensorrt_build.serialized(model, plan_of("int8"), source, [tensorrt.AHEAD])
     assert "\n" not in str(caught.value)
 
 
 def test_fp8_needs_a_capability_that_has_it(tmp_path):
     source = explicit("tiny-cnn", "fp8", tmp_path)[0]
     with pytest.raises(ModelError, match=r"TensorRT cannot build for compute capability 8\.6 of tiny-cnn: .{10,}"):
-        tensorrt.serialized(models.get("tiny-cnn"), plan_of("fp8"), source, "8.6")
-
-
-def test_supports_says_what_stands_in_the_way():
-    no_gpu, hopper = replace(HERE, gpus=()), replace(HERE, gpus=(replace(ADA, name="NVIDIA H200", compute_capability="9.0"),))
-    ampere = replace(HERE, gpus=(replace(ADA, name="NVIDIA A10", compute_capability="8.6"),))
-    for plan in map(plan_of, ("fp32", "fp16", "int8", "fp8")):
-        assert "not run yet" in ENGINE.supports(plan, HERE).reason, "all else is there"
-    for plan, here, told in [
-        (plan_of("fp32", device="cpu"), HERE, "choose device=cuda"),
-        (plan_of("bf16"), HERE, "not BF16"),
-        (plan_of("fp32"), no_gpu, "no CUDA GPU"),
-        (plan_of("fp8"), ampere, "needs compute capability 8.9"),
-        (plan_of("int8", quantization=replace(STATIC, symmetric=False)), HERE, "choose symmetric=true"),
-        (plan_of("int8", quantization=replace(STATIC, reduce_range=True)), HERE, "choose reduce_range=off"),
-        (plan_of("int8", quantization=replace(STATIC, rest="bf16")), HERE, "choose rest=fp32"),
-        (plan_of("int8", quantization=Quantization("dynamic")), HERE, "by scheme static"),
-    ]:
-        answer = ENGINE.supports(plan, here)
-        assert not answer
-        assert told in answer.reason
-    if ENGINE.needs[0] == "tensorrt_rtx":
-        assert "H200 has 9.0" in ENGINE.supports(plan_of("fp32"), hopper).reason
-
-
-def test_the_capabilities_are_those_that_the_environment_check_names():
-    assert tensorrt.RTX_CAPABILITIES == gpu_rules.RTX_CAPABILITIES
-
-
-def test_loading_refuses_instead_of_pretending(tmp_path):
-    with pytest.raises(UnsupportedError, match=r"running TensorRT engines is not there yet.*device=cuda"):
-        ENGINE.load(models.get("tiny-cnn"), plan_of("fp32"), tmp_path)
+        _tensorrt_build.serialized(models.get("tiny-cnn"), plan_of("fp8"), source, ["8.6"])
