@@ -120,7 +120,7 @@ def test_page_shows_figures_reasons_and_the_state_of_the_machine():
         (machines.RASPBERRY, {("cpu", "bf16")}),
         (machines.GRAVITON3, set()),
         (machines.H200, set()),
-        (machines.T4, {("cuda", "bf16"), ("cuda", "tf32")}),
+        (machines.T4, {("cuda", "bf16"), ("cuda", "tf32"), ("cuda", "fp8")}),
     ],
 )
 def test_types_without_instructions_are_refused_with_the_reason(there, refused):

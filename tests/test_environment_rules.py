@@ -97,6 +97,7 @@ CASES = {
         "TensorRT is not installed",
         "pip install 'tensorrt~=11.4'",
     ),
+    "tensorrt 11 beside onnxruntime-gpu": (H200, "info", "TensorRT provider loads TensorRT 10; 11.4.0 is installed", ""),
     "gpu too old for tensorrt": (machines.V100, "info", "TensorRT 11 has no code for Tesla V100", ""),
     "rtx on hopper": (H200, "info", "TensorRT-RTX has no SM90", ""),
     "rtx on jetson": (JETSON, "info", "TensorRT-RTX has no SM87", ""),

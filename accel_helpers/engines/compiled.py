@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
 import shutil
 import sys
-import types
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from accel_helpers.device import store_root
 from accel_helpers.engine import Built, Support
-from accel_helpers.engines import _torchao, _torchao_census
+from accel_helpers.engines import _hardware, _inductor, _torchao, _torchao_census
 from accel_helpers.engines._executed import executed
 from accel_helpers.engines._inputs import Shapes, first_line
-from accel_helpers.engines.pytorch import WEIGHTS, PyTorch, TorchSession, loaded, network_of
+from accel_helpers.engines.pytorch import WEIGHTS, PyTorch, TorchSession, loaded, named, network_of
 from accel_helpers.errors import ArtifactError, UnsupportedError
 from accel_helpers.models import Model
 from accel_helpers.records import Environment, Plan
 
 _KEPT = "the model itself computes it in this type"
 _FLOAT = "quantization changes products with a weight; the census says of each whether it did"
+_TORCH_TENSORRT = (
+    "Torch-TensorRT for this PyTorch pins TensorRT 11.0, which is not the one of the gpu extra and whose libraries are not on PyPI: "
+    "choose engine=tensorrt"
+)
 _INDUCTOR_MODULES = "torch._inductor.runtime.compile_tasks."
 
 
@@ -47,7 +46,9 @@ class CompiledSession(TorchSession):
         self._programs: Counter[str] = Counter()
         self._called: set[Shapes] = set()
         self._compiling = ""
-        self._function = _own_function(network)
+        self._graphed, self._graphless = plan.mode == "reduce_overhead", False
+        self._templates = _inductor.templates()
+        self._function = _inductor.own_function(network)
         # Folding constants would widen short weights once and for all: the plan would run, and hold, FP32.
         self._freezing = not self._cuda and not (plan.quantization and plan.quantization.scheme == "weight_only")
         self._static, self._open = (
@@ -64,6 +65,7 @@ class CompiledSession(TorchSession):
             "recompilations": self._programs.total() - first,
             "graph_breaks": max(first - 1, 0),
             "graph_break_reasons": sorted(self._breaks),
+            **({"tuned_products": _inductor.templates() - self._templates} if self._plan.mode == "max_autotune" else {}),
         }
 
     def _forward(self, placed: dict[str, Any]) -> Any:
@@ -71,7 +73,7 @@ class CompiledSession(TorchSession):
         planned = shapes == self._signature.planned
         call = self._static if planned else self._open
         if shapes in self._called:
-            return call(**placed)
+            return self._answered(call, placed)
         from torch._dynamo import maybe_mark_dynamic
         from torch._dynamo.exc import FailOnRecompileLimitHit
 
@@ -79,23 +81,38 @@ class CompiledSession(TorchSession):
             for axis in () if planned else self._model.axes.get(name, ()):
                 maybe_mark_dynamic(value, axis)
         self._compiling = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in zip(placed, shapes, strict=True))
-        with _compiling(self._freezing, self._breaks):
+        before = _inductor.skipped_graphs()
+        with _inductor.compiling(self._plan.mode, self._freezing, self._breaks):
             try:
-                result = call(**placed)
+                result = self._answered(call, placed)
             except FailOnRecompileLimitHit:
                 raise UnsupportedError(
                     f"torch.compile gave up on {self._model.name} after {self._programs.total()} programs, one before {self._compiling}; "
                     "it would run eagerly from here on.",
                     "The network asks for a program for each of its input sizes: keep to fewer sizes, or choose engine=pytorch.",
                 ) from None
+        if self._graphed and planned and _inductor.skipped_graphs() > before:
+            self._graphless = True
+        if planned and self._graphless:
+            raise UnsupportedError(
+                f"{self._plan.label} was asked for, and Inductor made no CUDA graph of {self._model.name}.",
+                "Choose mode=default; a CUDA graph needs all of the network on the GPU, and none of its inputs changed in place.",
+            )
         self._called.add(shapes)
         return result
+
+    def _answered(self, call: Callable[..., Any], placed: dict[str, Any]) -> Any:
+        """What a call answers, in memory that the next replay of a graph does not write to."""
+        if self._graphed:
+            self._torch.compiler.cudagraph_mark_step_begin()
+        result = call(**placed)
+        return tuple(value.clone() for value in named(result, self._model).values()) if self._graphed else result
 
     def _compile(self, graph: Any, inputs: list[Any]) -> Callable[..., Any]:
         from torch._inductor.compile_fx import compile_fx
 
         if not self._called and not self._plan.quantization:
-            self._operators.update(_operators(graph))
+            self._operators.update(_inductor.operators(graph))
         compiled: Callable[..., Any] = compile_fx(graph, inputs, inner_compile=self._generate)
         self._programs[self._compiling] += 1
         return compiled
@@ -106,6 +123,8 @@ class CompiledSession(TorchSession):
 
         if not self._called and self._plan.quantization:
             self._operators.update(_torchao_census.types(_torchao_census.ran(graph, self._plan)))
+        if self._plan.threads > 1 and not self._cuda:
+            _inductor.look_up_eagerly(graph)
         return compile_fx_inner(graph, inputs, **options)
 
     def close(self) -> None:
@@ -146,25 +165,38 @@ class _Inspection(CompiledSession):
 class Compiled(PyTorch):
     """The same files as ``pytorch``; compiling happens when they are loaded and first called, on the machine that runs them.
 
-    Quantized plans have files of their own, which torchao makes.
+    Quantized plans have files of their own, which torchao makes, and mode "aot" has a compiled package.
     """
 
     name = "compiled"
     needs = (*PyTorch.needs, "torchao")
     packages = (*PyTorch.packages, "torchao")
     schemes = MappingProxyType({"int8": ("static", "dynamic", "weight_only", "qat"), "int4": ("weight_only",)})
+    modes = MappingProxyType(
+        {
+            "reduce_overhead": "replays the plan's calls as one CUDA graph; for a GPU, and not yet run on a GPU",
+            "max_autotune": "tries several kernels for each product when it compiles, which takes minutes",
+            "aot": "compiles when it is built (AOTInductor), so that loading and the first call compile nothing; FP32 and 16-bit plans",
+        }
+    )
     signed = frozenset({"dynamic"})
 
     def supports(self, plan: Plan, environment: Environment) -> Support:
         """What ``pytorch`` supports and INT8 and INT4 on a CPU, given a compiler: for a CPU's kernels, for what launches a GPU's."""
-        if unable := _torchao.lacks(plan):
+        if not (answer := _hardware.known(self, plan)):
+            return Support(False, f"{answer.reason}; {_TORCH_TENSORRT}") if plan.mode == "torch_tensorrt" else answer
+        if unable := _torchao.lacks(plan) or _lacks(plan):
             return Support(False, unable)
-        if not shutil.which(compiler := _cpp_compiler()):
+        if not shutil.which(compiler := _inductor.cpp_compiler()):
             return Support(False, f"torch.compile needs a C++ compiler and there is no {compiler}; install one (Debian: apt install g++)")
         return super().supports(plan, environment)
 
     def build(self, model: Model, plan: Plan, out: Path) -> Built:
         """As ``pytorch``; a quantized plan's tensors, and which products integer kernels take in the graph that is compiled."""
+        if plan.mode == "aot":
+            from accel_helpers.engines import _aot
+
+            return Built((_aot.PACKAGE,), _aot.build(model, plan, out))
         if plan.quantization is None:
             return super().build(model, plan, out)
         from safetensors.torch import save_file
@@ -174,13 +206,23 @@ class Compiled(PyTorch):
         save_file(tensors, str(out / WEIGHTS))
         return Built((WEIGHTS,), report)
 
-    def load(self, model: Model, plan: Plan, folder: Path) -> CompiledSession:
-        """The network with the artifact's weights; nothing is compiled before its first call."""
-        from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+    def load(self, model: Model, plan: Plan, folder: Path) -> TorchSession:
+        """The network with the artifact's weights, which nothing compiles before its first call; or the compiled package."""
+        if plan.mode == "aot":
+            from accel_helpers.engines import _aot
 
-        if os.environ.get("TORCHINDUCTOR_CACHE_DIR") in (None, default_cache_dir()):  # importing torch._dynamo sets the default
-            os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(store_root() / "inductor")
+            return _aot.load(model, plan, folder)
+        _inductor.cache_in_store()
         return CompiledSession(model, plan, _quantized(model, plan, folder) if plan.quantization else loaded(model, plan, folder))
+
+
+def _lacks(plan: Plan) -> str:
+    """Why a plan's mode cannot be had; empty where it can."""
+    if plan.mode == "reduce_overhead" and plan.device == "cpu":
+        return "reduce_overhead replays CUDA graphs, and a CPU has none: PyTorch would run mode=default without a word"
+    if plan.mode == "aot" and plan.quantization:
+        return "mode aot compiles no quantized plans; mode=default does"
+    return ""
 
 
 def _quantized(model: Model, plan: Plan, folder: Path) -> Any:
@@ -214,49 +256,6 @@ def _inspect(model: Model, plan: Plan, network: Any) -> dict[str, Any]:
             "Choose another scheme or engine; accel check says what this processor has.",
         )
     return {**executed(_torchao_census.types(found), plan, _FLOAT), "census": census.to_dict()}
-
-
-def _cpp_compiler() -> str:
-    return os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
-
-
-def _own_function(network: Any) -> Any:
-    """A function whose code object belongs to one session: PyTorch keeps programs, and counts them, by code object."""
-
-    def call(**inputs: Any) -> Any:
-        return network(**inputs)
-
-    return types.FunctionType(call.__code__.replace(), call.__globals__, "call", None, call.__closure__)
-
-
-@contextmanager
-def _compiling(freezing: bool, breaks: set[str]) -> Iterator[None]:
-    """Settings for a call that compiles; ``breaks`` gains the reasons for which the graph had to be cut."""
-    import torch._dynamo.config
-    import torch._inductor.config
-    from torch._dynamo.utils import counters
-
-    before = Counter(counters["graph_break"])
-    with ExitStack() as stack:
-        stack.enter_context(torch._dynamo.config.patch(fail_on_recompile_limit_hit=True))
-        # Freezing folds and packs the weights, which is where BF16 wins on a CPU. A pool of compiling threads would outlive the session.
-        stack.enter_context(torch._inductor.config.patch(freezing=freezing, compile_threads=1))
-        stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")  # PyTorch's own deprecations, raised by its own code
-        yield
-    breaks.update(reason.split("\n")[0] for reason in Counter(counters["graph_break"]) - before)
-
-
-def _operators(graph: Any) -> Counter[tuple[str, str]]:
-    """Operators of a captured graph by the type of what they answer, when that is a floating-point tensor."""
-    import torch
-
-    counts: Counter[tuple[str, str]] = Counter()
-    for node in graph.graph.nodes:
-        value = node.meta.get("example_value")
-        if node.op in ("call_function", "call_method", "call_module") and isinstance(value, torch.Tensor) and value.is_floating_point():
-            counts[getattr(node.target, "__name__", str(node.target)), str(value.dtype).removeprefix("torch.")] += 1
-    return counts
 
 
 ENGINE = Compiled()

@@ -1,4 +1,4 @@
-"""ONNX Runtime on an exported graph: the CPU and CUDA providers."""
+"""ONNX Runtime on an exported graph: the CPU, CUDA and TensorRT providers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,22 +15,25 @@ import numpy as np
 
 from accel_helpers.config import PRECISIONS
 from accel_helpers.engine import Array, Built, Engine, Session, Support
-from accel_helpers.engines import _hardware, _onnx_census, _onnx_export, _onnx_quantize
+from accel_helpers.engines import _hardware, _onnx_census, _onnx_export, _onnx_providers, _onnx_quantize, _tensorrt_build
 from accel_helpers.engines._executed import executed
-from accel_helpers.engines._inputs import Signature, closed, first_line, refused
+from accel_helpers.engines._inputs import Signature, closed, refused
+from accel_helpers.engines._onnx_graph import Planned, Recorded
+from accel_helpers.engines._onnx_providers import open_session
+from accel_helpers.engines._static_buffers import Answer
+from accel_helpers.engines._tensorrt_runtime import fitting, outside
 from accel_helpers.errors import ArtifactError, UnsupportedError
 from accel_helpers.models import Model
 from accel_helpers.records import Census, Environment, Plan
 
-_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 _EXECUTED = "executed.json"
-_OPTIMISED = "optimised.onnx"
 _BITS = {"int8": 8, "int4": 4}
 _CPU_LACKS = {
     "bf16": "ONNX Runtime's CPU provider has no BF16 kernels (it does not load a BF16 MatMul)",
     "fp16": "ONNX Runtime's CPU provider runs FP16 graphs in FP32, between casts",
 }
 _KEPT = "the graph or the provider computes it in this type"
+_CHOSEN = "TensorRT chose for each layer among the types of the graph and lower ones that it may use; its provider does not say which"
 
 
 class OnnxRuntimeSession(Session):
@@ -43,6 +47,8 @@ class OnnxRuntimeSession(Session):
         except (OSError, ValueError) as error:
             raise ArtifactError(f"{_EXECUTED} of {model.name} cannot be read.", "Build the artifact again.") from error
         self._session: Any = open_session(model, plan, folder / _onnx_export.FILE)
+        self._recorded = Recorded(self._session, model.outputs) if plan.mode == "cuda_graph" else None
+        self._ranges = _tensorrt_build.shapes(model, plan) if plan.mode == "tensorrt" else None
 
     @property
     def report(self) -> Mapping[str, Any]:
@@ -56,6 +62,7 @@ class OnnxRuntimeSession(Session):
             "provider": self._session.get_providers()[0],
             "threads": self._session.get_session_options().intra_op_num_threads,
             **self._executed,
+            **({"cuda_graph": self._recorded.counts} if self._recorded else {}),
         }
 
     def place(self, inputs: dict[str, Array]) -> Any:
@@ -66,6 +73,11 @@ class OnnxRuntimeSession(Session):
             return checked
         if self._session is None:
             raise closed(self._model.name)
+        shapes = {name: array.shape for name, array in checked.items()}
+        if self._ranges is not None and fitting(self._ranges, shapes) is None:  # the provider would build a new engine, there and then
+            raise outside(self._model, self._ranges, shapes)
+        if self._recorded and tuple(shapes.values()) == self._signature.planned:
+            return self._recorded.place(Planned(checked))
         binding = self._session.io_binding()
         for name, array in checked.items():
             binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array, "cuda", 0))
@@ -77,19 +89,25 @@ class OnnxRuntimeSession(Session):
         try:
             if self._plan.device == "cpu":
                 return self._session.run(list(self._model.outputs), placed)
+            if self._recorded and isinstance(placed, Planned):
+                return self._recorded.run(placed)
             for name in self._model.outputs:  # bound anew each time, so that no run writes over another's outputs
                 placed.bind_output(name, "cuda")
-            self._session.run_with_iobinding(placed)
+            (self._recorded.run_plainly if self._recorded else self._session.run_with_iobinding)(placed)
             return placed.get_outputs()
         except Exception as error:  # ONNX Runtime's errors share no base class
             raise refused(self._model.name, "ONNX Runtime", error) from error
 
     def fetch(self, result: Any) -> dict[str, Array]:
+        if isinstance(result, Answer):
+            if self._recorded is None:
+                raise closed(self._model.name)
+            return {name: as_float32(array) for name, array in self._recorded.fetch(result).items()}
         arrays = result if self._plan.device == "cpu" else [value.numpy() for value in result]
         return {name: as_float32(array) for name, array in zip(self._model.outputs, arrays, strict=True)}
 
     def close(self) -> None:
-        self._session = None
+        self._session = self._recorded = None
 
 
 class OnnxRuntime(Engine):
@@ -99,13 +117,14 @@ class OnnxRuntime(Engine):
     needs = ("onnxruntime", "onnx", "onnxscript", "torch")
     packages = ("onnxruntime", "onnxruntime-gpu", "torch", "onnx", "onnxscript", "transformers")
     compiles = frozenset({"simplifier"})
+    modes = _onnx_providers.MODES
     schemes = MappingProxyType({"int8": ("static", "dynamic", "weight_only"), "int4": ("weight_only",)})
 
     def supports(self, plan: Plan, environment: Environment) -> Support:
         """What the installed build and the hardware can run."""
         if not (answer := _hardware.known(self, plan)):
             return answer
-        if unable := _quantization_lacks(plan):
+        if unable := _onnx_providers.lacks(plan, environment) or _quantization_lacks(plan):
             return Support(False, unable)
         if plan.device == "cpu":
             lacks = _CPU_LACKS.get(plan.precision)
@@ -119,7 +138,7 @@ class OnnxRuntime(Engine):
 
     def build(self, model: Model, plan: Plan, out: Path) -> Built:
         """Export, convert or quantize where asked, and profile one call to see what runs where and in which type."""
-        exported = _onnx_export.export(model, out)
+        exported = _onnx_export.export(model, out, plan.compilation.simplifier)
         files, path = tuple(exported["files"]), out / _onnx_export.FILE
         _onnx_census.name_nodes(path)
         products = _onnx_census.products(path, model.example(1, plan.sequence, 0))
@@ -130,52 +149,12 @@ class OnnxRuntime(Engine):
             files = _onnx_quantize.quantize(model, plan.quantization, _BITS[plan.precision], out)
         profile, census = inspect(model, plan, path, products)
         (out / _EXECUTED).write_text(json.dumps(profile))
-        return Built((*files, _EXECUTED), {**profile, "census": census.to_dict(), "export": exported})
+        engines = sorted(file.name for kind in _onnx_providers.CACHES for file in out.glob(kind))
+        return Built((*files, *engines, _EXECUTED), {**profile, "census": census.to_dict(), "export": exported})
 
     def load(self, model: Model, plan: Plan, folder: Path) -> OnnxRuntimeSession:
         """A session on the provider asked for, or an error."""
         return OnnxRuntimeSession(model, plan, folder)
-
-
-def open_session(model: Model, plan: Plan, path: Path, profile: Path | None = None) -> Any:
-    """An ``onnxruntime.InferenceSession``; with ``profile``, one that traces its calls and saves the graph that it runs in that folder.
-
-    Raises:
-        UnsupportedError: another provider than the one asked for would run, or the graph holds an operator that is not there.
-        ArtifactError: the file cannot be read.
-    """
-    import onnxruntime
-
-    wanted = _PROVIDERS[plan.device]
-    if wanted not in onnxruntime.get_available_providers():
-        raise _other_provider(wanted, "CPUExecutionProvider")
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = plan.threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4  # what it would log is raised
-    # Threads that spin after a call take the CPUs from whatever runs next: PyTorch's operators become tens of times slower.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    if profile is not None:
-        options.enable_profiling, options.profile_file_prefix = True, str(profile / "profile")
-        options.optimized_model_filepath = str(profile / _OPTIMISED)
-    # The CUDA provider computes FP32 products in TF32 unless told otherwise.
-    settings = {"use_tf32": str(int(plan.precision == "tf32"))} if plan.device == "cuda" else {}
-    try:
-        session = onnxruntime.InferenceSession(path, options, providers=[(wanted, settings)])
-    except Exception as error:  # ONNX Runtime's errors share no base class
-        raise _onnx_export.lacking(model, error) or ArtifactError(
-            f"{path.name} of {model.name} cannot be loaded: {first_line(error)}.", "Build the artifact again."
-        ) from error
-    if (first := session.get_providers()[0]) != wanted:
-        raise _other_provider(wanted, first)
-    return session
-
-
-def _other_provider(wanted: str, found: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"ONNX Runtime was asked for {wanted}; {found} would have run.",
-        "Choose device=cpu, or install onnxruntime-gpu with the CUDA and cuDNN that it needs: accel check says which.",
-    )
 
 
 def inspect(model: Model, plan: Plan, path: Path, products: Iterable[_onnx_census.Product]) -> tuple[dict[str, Any], Census]:
@@ -194,15 +173,20 @@ def inspect(model: Model, plan: Plan, path: Path, products: Iterable[_onnx_censu
         UnsupportedError: the products run in another type than the plan's.
     """
     with tempfile.TemporaryDirectory() as folder:
-        session = open_session(model, plan, path, Path(folder))
+        seen = plan if plan.mode == "tensorrt" else replace(plan, mode="default")  # a graph's replays would show nothing
+        session = open_session(model, seen, path, Path(folder))
         session.run(None, model.example(1, plan.sequence, 0))
-        ran = _onnx_census.ran(Path(session.end_profiling()), Path(folder) / _OPTIMISED)
+        optimised = Path(folder) / _onnx_providers.OPTIMISED
+        ran = _onnx_census.ran(Path(session.end_profiling()), optimised if optimised.exists() else path)
+    where = _onnx_providers.stayed(ran, plan)
+    if plan.mode == "tensorrt":
+        return {**where, "types": {}, "kept": {}, "types_from": _CHOSEN}, Census(())
     census = _onnx_census.census(products, ran, plan, _onnx_census.tables(path, plan))
     if plan.quantization and census.share() == 0:
         raise _nothing(census, plan)
     kinds = [(one.operator, _onnx_census.precision(one, plan).removesuffix(" weights")) for one in ran]
     operators = Counter((operator, kind) for operator, kind in kinds if kind in PRECISIONS)
-    return {**executed(operators, plan, _KEPT), "providers": dict(Counter(one.provider for one in ran))}, census
+    return {**executed(operators, plan, _KEPT), **where}, census
 
 
 def _nothing(census: Census, plan: Plan) -> UnsupportedError:

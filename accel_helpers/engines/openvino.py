@@ -146,7 +146,7 @@ class OpenVino(Engine):
         import openvino
         from openvino.passes import ConstantFolding, Manager
 
-        exported = _onnx_export.export(model, out)
+        exported = _onnx_export.export(model, out, plan.compilation.simplifier)
         try:
             graph = openvino.Core().read_model(out / _onnx_export.FILE)
         except RuntimeError as error:

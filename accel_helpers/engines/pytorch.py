@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from accel_helpers.engine import Array, Built, Engine, Session, Support
@@ -19,6 +20,7 @@ WEIGHTS = "model.safetensors"
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 """Types of inputs and weights; FP32 in all other plans, whose products then run in TF32 or whose weights are quantized."""
 _KEPT = "the model itself computes it in this type"
+_NO_GRAPH = "a CUDA graph is recorded on an NVIDIA GPU; a CPU has none"
 
 
 class TorchSession(Session):
@@ -34,10 +36,9 @@ class TorchSession(Session):
         self._network: Any = network
         self._signature = Signature(model, plan)
         self._dtype = getattr(torch, _DTYPES.get(plan.precision, "float32"))
-        self._cuda = plan.device == "cuda"
+        self._device, self._cuda = plan.device, plan.device == "cuda"
         self._threads_before = torch.get_num_threads()
-        self._products = (torch.backends.cuda.matmul, torch.backends.cudnn.conv) if self._cuda else ()
-        self._products_before = [one.fp32_precision for one in self._products]
+        self._tf32_before = _tf32(torch)
         self._report: dict[str, Any] | None = None
 
     @property
@@ -55,17 +56,19 @@ class TorchSession(Session):
         return self._report
 
     def _executed(self) -> dict[str, Any]:
-        placed = self.place(self._model.example(1, self._plan.sequence, 0))
+        placed = TorchSession.place(self, self._model.example(1, self._plan.sequence, 0))
         return executed(census(lambda: self.run(placed)), self._plan, _KEPT)
 
     def place(self, inputs: dict[str, Array]) -> dict[str, Any]:
-        torch, placed = self._torch, {}
-        for name, array in self._signature.check(inputs).items():
-            tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
-            if tensor.is_floating_point():
-                tensor = tensor.to(self._dtype)
-            placed[name] = tensor.pin_memory().to("cuda", non_blocking=True) if self._cuda else tensor
+        placed = {name: self._on_host(array) for name, array in self._signature.check(inputs).items()}
+        if self._cuda:
+            return {name: tensor.pin_memory().to(self._device, non_blocking=True) for name, tensor in placed.items()}
         return placed
+
+    def _on_host(self, array: Array) -> Any:
+        """The array as a tensor of the plan's type, in ordinary memory."""
+        tensor = self._torch.from_numpy(array if array.flags.writeable else array.copy())
+        return tensor.to(self._dtype) if tensor.is_floating_point() else tensor
 
     def run(self, placed: dict[str, Any]) -> Any:
         if self._network is None:
@@ -73,8 +76,8 @@ class TorchSession(Session):
         torch = self._torch
         if torch.get_num_threads() != self._plan.threads:
             torch.set_num_threads(self._plan.threads)
-        for products in self._products:  # cuDNN's convolutions run in TF32 unless told otherwise
-            products.fp32_precision = "tf32" if self._plan.precision == "tf32" else "ieee"
+        if self._cuda:  # cuDNN's convolutions run in TF32 unless told otherwise
+            _allow_tf32(torch, *[self._plan.precision == "tf32"] * 2)
         try:
             with torch.inference_mode():
                 return self._forward(placed)
@@ -103,10 +106,27 @@ class TorchSession(Session):
             return
         self._network = None
         self._torch.set_num_threads(self._threads_before)
-        for products, before in zip(self._products, self._products_before, strict=True):
-            products.fp32_precision = before
         if self._cuda:
+            _allow_tf32(self._torch, *self._tf32_before)
             self._torch.cuda.empty_cache()
+
+
+def _tf32(torch: Any) -> tuple[bool, bool]:
+    """Whether matrix products, and cuDNN's convolutions, may run in TF32."""
+    try:
+        return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    except RuntimeError:  # somebody set it through both of PyTorch's interfaces, which it then refuses to read
+        return False, True  # as PyTorch starts
+
+
+def _allow_tf32(torch: Any, products: bool, convolutions: bool) -> None:
+    """Set both, in this process: through the older interface, which keeps the newer one in step.
+
+    After a setting through the newer one, ``fp32_precision``, torch.export and TorchInductor fail: they still read the older one, which
+    then raises (pytorch/pytorch issues 166387 and 179445).
+    """
+    torch.backends.cuda.matmul.allow_tf32 = products
+    torch.backends.cudnn.allow_tf32 = convolutions
 
 
 class PyTorch(Engine):
@@ -117,11 +137,16 @@ class PyTorch(Engine):
     needs_network = True
     packages: tuple[str, ...] = ("torch", "transformers")
     install = "pip install -e ."
+    modes: Mapping[str, str] = MappingProxyType(
+        {"cuda_graph": "records a call of the plan's shapes and replays it with one launch; other shapes run as ever; not yet run on a GPU"}
+    )
 
     def supports(self, plan: Plan, environment: Environment) -> Support:
         """FP32 everywhere; BF16, FP16 and TF32 where the hardware has them."""
         if not (answer := _hardware.known(self, plan)):
             return answer
+        if plan.mode == "cuda_graph" and plan.device != "cuda":
+            return Support(False, _NO_GRAPH)
         if plan.device == "cpu":
             return _hardware.cpu(plan, environment)
         if not environment.cuda:
@@ -140,8 +165,14 @@ class PyTorch(Engine):
         return Built((WEIGHTS,), report)
 
     def load(self, model: Model, plan: Plan, folder: Path) -> TorchSession:
-        """The network with the artifact's weights."""
-        return TorchSession(model, plan, loaded(model, plan, folder))
+        """The network with the artifact's weights, eager or recorded as a CUDA graph."""
+        if plan.mode != "cuda_graph":
+            return TorchSession(model, plan, loaded(model, plan, folder))
+        from accel_helpers.engines._torch_graph import GraphSession
+
+        if plan.device != "cuda":
+            raise UnsupportedError(f"{plan.label} was asked for, and {_NO_GRAPH}.", "Choose device=cuda or mode=default.")
+        return GraphSession(model, plan, loaded(model, plan, folder))
 
 
 def network_of(model: Model, plan: Plan) -> Any:

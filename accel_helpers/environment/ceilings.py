@@ -29,7 +29,7 @@ _CPU_NEEDS = {
     "int8": (("avx512_vnni",), ("avx_vnni",), ("amx_int8",), ("asimddp",)),
 }
 """Instruction sets of which one is needed for a type to be more than emulated."""
-_GPU_SINCE = {"fp32": (0, 0), "fp16": (7, 0), "int8": (7, 5), "bf16": (8, 0), "tf32": (8, 0)}
+_GPU_SINCE = {"fp32": (0, 0), "fp16": (7, 0), "int8": (7, 5), "bf16": (8, 0), "tf32": (8, 0), "fp8": (8, 9)}
 """Compute capability from which tensor cores (for FP32: plain cores) know a type. NVIDIA, CUDA C++ Programming Guide."""
 
 
@@ -100,7 +100,7 @@ def ceilings(seconds: float = 6.0) -> Ceilings:
         seconds: to spend on the CPU, and again on a GPU; starting PyTorch comes on top.
 
     Returns:
-        Ceilings: matrix products in fp32, bf16 and int8 on one thread and on all usable CPUs, on a GPU also fp16 and tf32. A type that the
+        Ceilings: matrix products in fp32, bf16 and int8 on one thread and on all usable CPUs, on a GPU also fp16, tf32 and fp8. What the
         hardware or PyTorch lacks has a reason in place of samples, and so has everything where the process died.
 
     Raises:

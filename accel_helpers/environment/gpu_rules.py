@@ -18,6 +18,8 @@ RTX_CAPABILITIES = ("7.5", "8.0", "8.6", "8.9", "12.0", "12.1")
 """What TensorRT-RTX 1.7 compiles for: the members of its ``ComputeCapability``."""
 ORT_CUDA = 13
 """CUDA major version that onnxruntime-gpu 1.31 loads, with cuDNN 9: its extras "cuda" and "cudnn"."""
+ORT_TENSORRT = 10
+"""TensorRT major version that its TensorRT provider is linked against: libnvinfer.so.10."""
 
 
 def _gpu(environment: Environment, _: Declared) -> Iterator[Finding]:
@@ -119,6 +121,10 @@ def _tensorrt(environment: Environment, declared: Declared) -> Iterator[Finding]
         why = "Its wheel fetches the libraries from NVIDIA's own package index, so that must be reachable."
         if fits and system(environment) == "Linux":
             yield Finding("info", "TensorRT is not installed.", why, f"pip install {declared.pin('tensorrt')}")
+    found = next((environment.packages[name] for name in ("tensorrt", "tensorrt-cu13") if name in environment.packages), "")
+    if found and not found.startswith(f"{ORT_TENSORRT}.") and "onnxruntime-gpu" in environment.packages:
+        why = "Engine onnx_runtime's mode tensorrt needs that one; engine tensorrt runs the one that is here."
+        yield Finding("info", f"ONNX Runtime's TensorRT provider loads TensorRT {ORT_TENSORRT}; {found} is installed.", why)
     for gpu in environment.gpus:
         if capability(gpu.compute_capability) < TENSORRT_CAPABILITY:
             yield Finding("info", f"TensorRT 11 has no code for {gpu.name}: it needs compute capability 7.5 or newer.")
@@ -143,7 +149,7 @@ def _pycuda(environment: Environment, declared: Declared) -> Iterator[Finding]:
             f"nvcc is here: {toolkit}." if toolkit else "There is no nvcc on the path: install the toolkit first."
         )
         yield Finding(
-            "info", "pycuda is not installed: TensorRT's buffers are held by PyTorch instead.", why, f"pip install {declared.pin('pycuda')}"
+            "info", "pycuda is not installed: TensorRT engines are built here, and not run.", why, f"pip install {declared.pin('pycuda')}"
         )
 
 

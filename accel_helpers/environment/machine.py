@@ -33,7 +33,7 @@ ISA = (
 
 PACKAGES = (
     *("torch", "torchao", "transformers", "numpy", "onnx", "onnxscript", "safetensors"),
-    *("onnxruntime", "onnxruntime-gpu", "openvino", "nncf"),
+    *("onnxruntime", "onnxruntime-gpu", "openvino", "nncf", "onnxsim", "onnxslim"),
     *("tensorrt", "tensorrt-cu12", "tensorrt-cu13", "tensorrt-rtx", "pycuda", "nvidia-ml-py"),
     *("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13"),
     *("vllm", "openvino-genai", "xllamacpp", "fastapi", "uvicorn", "ray", "mlflow", "optimum"),

@@ -93,11 +93,15 @@ def _products(torch: Any, limit: Limit, wait: Callable[[], object]) -> Iterator[
 
 
 def _product(torch: Any, limit: Limit, n: int) -> Callable[[], object]:
-    """An n x n matrix product in that type. INT8 sums in INT32, BF16 and FP16 in FP32 inside the library."""
+    """An n x n matrix product in that type. INT8 sums in INT32, the shorter floats in FP32 inside the library."""
     if limit.precision == "int8":
         whole = [torch.randint(-127, 128, (n, n), dtype=torch.int8, device=limit.device) for _ in range(2)]
         product: Callable[..., object] = torch._int_mm
         return lambda: product(*whole)
+    if limit.precision == "fp8":
+        one = torch.ones((), device=limit.device)
+        first, second = (torch.randn(n, n, device=limit.device).to(torch.float8_e4m3fn) for _ in range(2))
+        return lambda: torch._scaled_mm(first, second.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(limit.precision, torch.float32)
     left, right = (torch.randn(n, n, device=limit.device).to(dtype) for _ in range(2))
     out = torch.empty(n, n, dtype=dtype, device=limit.device)
