@@ -134,6 +134,66 @@ def report(out: Out = Path("out"), limit: Annotated[int, typer.Option(help="newe
     say(f"report: {page.resolve()}")
 
 
+@app.command("commands")
+def print_commands(
+    settings: Settings = None,
+    config: Config = None,
+    version: Annotated[str, typer.Option("--tensorrt", help="8, 10, 11 or rtx; the installed one when left out.")] = "",
+    timing_cache: Annotated[str, typer.Option(help="file of kernel timings to read and write.")] = "",
+    calibration_cache: Annotated[str, typer.Option(help="file of ranges for implicit INT8, which 8 and 10 read.")] = "",
+) -> None:
+    """Print what builds a model's engine with a version of TensorRT, and how versions differ. Writes no file."""
+    from accel_helpers.compilation import commands
+
+    defaults = RunConfig.from_yaml(config).model_dump() if config else {}
+    chosen = RunConfig.parse(settings or [], **defaults)
+    intent = commands.intent_of(chosen, timing_cache=timing_cache, calibration_cache=calibration_cache)
+    found = commands.commands_for(intent, version or commands.installed_version())
+    name = commands.VERSIONS[found.version]
+    for title, text in (("on the command line", found.trtexec), ("in Python", found.python), ("with Polygraphy", found.polygraphy)):
+        say(f"{name}, {title}:\n\n{text}")
+    say("How versions differ:")
+    for one in found.differences:
+        say(f"- {one.what}: {one.why} [{one.source}]")
+
+
+@app.command()
+def diff(
+    settings: Settings = None,
+    config: Config = None,
+    size: Annotated[list[str] | None, typer.Option(help="batch x sequence, as 7x16; may be given again.")] = None,
+    against: Annotated[str, typer.Option(help="first: the first configuration; fp32 or fp64: PyTorch in that type.")] = "first",
+) -> None:
+    """Compare what engines answer, output by output and at several sizes. Times nothing."""
+    from accel_helpers import charts
+    from accel_helpers.compilation import outputs
+
+    shapes = [outputs.size(one) for one in size or []]
+    found = outputs.compare(_configs(settings, config), shapes or None, against=against)
+    say(charts.as_text(charts.differences_table(found), None if sys.stdout.isatty() else LOG_COLUMNS))
+    if not all(found):
+        raise typer.Exit(1)
+
+
+@app.command()
+def bisect(
+    file: Annotated[Path, typer.Argument(help="an ONNX file.")],
+    check: Annotated[str, typer.Option(help="tensorrt, onnx_runtime, openvino: it loads; finite: no NaN, no Inf; differs.")] = "",
+    reference: Annotated[Path | None, typer.Option(help="of differs: an ONNX file whose values are right.")] = None,
+    tolerance: Annotated[float, typer.Option(help="of differs: the largest relative error of a tensor that is not wrong.")] = 1e-3,
+    save: Annotated[Path | None, typer.Option(help="write the smallest part that still fails to this .onnx file.")] = None,
+) -> None:
+    """Find the operator for which an ONNX graph fails: it does not load, answers NaN, or differs from another graph."""
+    from accel_helpers import charts
+    from accel_helpers.compilation.bisect import failing_node
+
+    asked = check or ("differs" if reference else check)
+    found = failing_node(file, asked, reference=reference, tolerance=tolerance, save=save)
+    say(charts.as_text(charts.culprit_table([found]), None if sys.stdout.isatty() else LOG_COLUMNS))
+    if save:
+        say(f"the part that still fails: {save.resolve()}")
+
+
 def _configs(settings: list[str] | None, config: Path | None) -> list[RunConfig]:
     defaults = RunConfig.from_yaml(config).model_dump() if config else {}
     return RunConfig.sweep(settings or [], **defaults)
@@ -190,7 +250,7 @@ def _cell_progress(step: Step) -> None:
 
 
 def main() -> NoReturn:
-    """Run the command line; exit code 0 is success, 1 a failed notebook or no plan within its budget, 2 a user's mistake."""
+    """Run the command line; exit code 0 is success, 2 a user's mistake, 1 what a command found wrong: a notebook, a budget, an output."""
     try:
         app()
     except AccelError as error:

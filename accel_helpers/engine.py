@@ -127,6 +127,11 @@ class Engine(ABC):
         """Import names this engine needs that are not installed. Looks, but imports nothing."""
         return tuple(name for name in self.needs if importlib.util.find_spec(name) is None)
 
+    def versions(self, plan: Plan, environment: Environment) -> dict[str, str]:
+        """The installed distributions that decide what a plan's files hold."""
+        names = (*self.packages, plan.compilation.simplifier)
+        return {name: environment.packages[name] for name in names if name in environment.packages}
+
     def require(self, plan: Plan, environment: Environment) -> None:
         """Raise unless the plan can run here.
 

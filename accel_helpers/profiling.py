@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from accel_helpers import engines, environment, models
-from accel_helpers.bench import Comparison, plan_of
+from accel_helpers import environment, models
+from accel_helpers.bench import Comparison, loaded, plan_of
 from accel_helpers.charts import Ceiling
 from accel_helpers.claims import utilisation
 from accel_helpers.config import RunConfig
@@ -26,7 +26,6 @@ from accel_helpers.engine import Session
 from accel_helpers.environment import Ceilings
 from accel_helpers.intervals import median
 from accel_helpers.records import Measurement
-from accel_helpers.store import Store
 
 
 @dataclass(frozen=True)
@@ -85,12 +84,8 @@ def opened(config: RunConfig) -> Iterator[tuple[Session, Any]]:
     Raises:
         UnsupportedError: the plan cannot run here.
     """
-    plan, here, model = plan_of(config), environment.describe(), models.get(config.model)
-    engine = engines.get(config.engine)
-    engine.require(plan, here)
-    versions = {name: here.packages[name] for name in engine.packages if name in here.packages}
-    artifact, folder, _ = Store().artifact(model, plan, here, versions, lambda out: engine.build(model, plan, out))
-    with engine.load(model, artifact.with_plan(plan).plan, folder) as session:
+    plan, model = plan_of(config), models.get(config.model)
+    with loaded(config) as session:
         yield session, session.place(model.example(plan.batch, plan.sequence, config.seed))
 
 

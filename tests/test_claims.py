@@ -1,5 +1,6 @@
 """What records say of claims: each verdict reached from figures, and its opposite from others."""
 
+import dataclasses
 import math
 
 import example_records
@@ -9,6 +10,9 @@ from example_records import MACHINE, measurement, verdict
 from accel_helpers import claims
 from accel_helpers.bench import Comparison
 from accel_helpers.charts import Ceiling
+from accel_helpers.compilation.liveness import Liveness, Value
+from accel_helpers.compilation.memory import FREED, FUSED, KEPT, UNFUSED, Peaks, Way
+from accel_helpers.compilation.reuse import Cost, Reuse
 from accel_helpers.environment import Ceilings, Limit
 from accel_helpers.instructions import Effect
 from accel_helpers.intervals import Estimate
@@ -118,3 +122,53 @@ def test_bandwidth_and_vector_instructions(effect, word):
     made = claims.vectors_and_bandwidth(effect, Ceilings(MACHINE, limits, Check("quiet machine", True, "")))
     assert made.verdict == word
     assert "20.0 GB/s" in made.evidence
+
+
+def _reuse(built, found, ready=(0.2,)):
+    return Reuse("text-encoder", (Cost(Plan("openvino"), built, found, ready, "" if ready else "not yet run on a GPU"),))
+
+
+@pytest.mark.parametrize(
+    ("found", "word"),
+    [((0.1, 0.19), "holds"), ((0.1, 0.3), "too noisy to say"), ((0.5, 0.6), "does not hold here")],
+)
+def test_an_engine_found_again_in_two_hundredths_of_its_building_is_free(found, word):
+    base = measurement()
+    free = measurement(0.01, Plan("openvino", threads=2), build_seconds=20.0, load_seconds=0.5, first_call=0.1)
+    compared = Comparison((base, free), (verdict(base, free),))
+    made = claims.build_once(compared, _reuse((10.0, 12.0), found))
+    assert made.verdict == word
+    assert "openvino 12.0 s and" in made.evidence
+    slow = measurement(0.01, Plan("openvino", threads=2), build_seconds=2.0, load_seconds=0.5, first_call=0.1)
+    assert claims.build_once(Comparison((base, slow), (verdict(base, slow),)), _reuse((10.0,), (0.1,))).verdict == "does not hold here"
+    assert "not yet run on a GPU" in claims.build_once(compared, _reuse((10.0,), (0.1,), ())).evidence
+
+
+def _peaks(kept, freed, unfused, fused):
+    ways = (KEPT, FREED, UNFUSED, FUSED)
+    megabytes = zip(ways, (kept, freed, unfused, fused), strict=True)
+    added = {way: tuple(int(value * 1e6 * (1 + 0.001 * n)) for n in range(6)) for way, value in megabytes}
+    lives = [Liveness((Value("a", size, 0, 0), Value("b", size, 1, 1)), 2) for size in (50_000_000, 40_000_000, 30_000_000, 20_000_000)]
+    return Peaks("text-encoder", Plan("onnx_runtime", batch=32), {**added, Way("openvino"): (70_000_000,) * 6}, *lives)
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "word"),
+    [
+        ((900, 300, 200, 100), "holds"),
+        ((900, 300, 200, 199), "does not hold here"),  # fusion saves nothing
+        ((210, 300, 200, 100), "holds"),
+        ((201, 300, 200, 100), "does not hold here"),  # freeing saves nothing
+        ((900, 200, 300, 100), "does not hold here"),  # the arena takes more
+        ((900, 300, 210, 200), "too noisy to say"),
+    ],
+)
+def test_peak_memory_falls_where_all_three_lower_it(megabytes, word):
+    found = _peaks(*megabytes)
+    if word == "too noisy to say":
+        shaken = tuple(int(one * factor) for one, factor in zip(found.added[UNFUSED], (1, 1.2, 0.9) * 2, strict=True))
+        found = dataclasses.replace(found, added={**found.added, UNFUSED: shaken})
+    made = claims.memory_falls(found, MACHINE)
+    assert (made.id, made.verdict, made.model) == ("C6", word, "text-encoder")
+    for said in ("At batch 32", "100 MB of values, of which 50.0 MB", "40.0 MB with it", "30.0 MB and 20.0 MB", "openvino 70.0 MB", "GPU"):
+        assert said in made.evidence

@@ -98,6 +98,21 @@ def test_a_corrupt_onnx_file_is_one_message(accel, tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def test_commands_fit_the_version_of_tensorrt(accel):
+    asked = ("commands", "model=tiny-attention", "precision=fp16", "profiles=1x16/8x32/16x64", "workspace=2048")
+    printed = {version: accel(*asked, "--tensorrt", version) for version in ("10", "11")}
+    assert all(done.returncode == 0 for done in printed.values()), printed
+    texts = {version: done.stdout.partition("How versions differ")[0] for version, done in printed.items()}
+    assert "--fp16" in texts["10"]
+    assert "--fp16" not in texts["11"]
+    assert all("--memPoolSize=workspace:2048" in text for text in texts.values())
+    assert "- --workspace=N became" in printed["11"].stdout
+    for wrong in (("precision=int4",), ("batch=1,2",), ("--tensorrt", "9")):
+        refused = accel("commands", "model=tiny-cnn", *wrong)
+        assert refused.returncode == 2, refused.stdout
+        assert "Traceback" not in refused.stderr
+
+
 # the runner, on notebooks of its own
 
 

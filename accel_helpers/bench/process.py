@@ -11,9 +11,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from accel_helpers import errors
@@ -24,23 +24,31 @@ Stop = Callable[[], bool]
 
 
 class WorkerProcess:
-    """A fresh Python process that runs ``accel_helpers.bench.worker``.
+    """A fresh Python process that runs ``accel_helpers.bench.worker``, or another module that ends in its ``serve``.
 
     Args:
         threads: compute threads the process may use; OpenMP reads it before any framework is imported.
         stop: asked ten times a second while the worker works; true ends the worker at once.
+        module: what to run.
+        variables: environment variables of the process beside this one's.
     """
 
-    def __init__(self, threads: int, stop: Stop | None = None) -> None:
+    def __init__(
+        self,
+        threads: int,
+        stop: Stop | None = None,
+        module: str = "accel_helpers.bench.worker",
+        variables: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.stop = stop or (lambda: False)
         path = os.pathsep.join(entry for entry in (str(Path.cwd()), *sys.path) if entry)
         self._log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - closed with the worker
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "accel_helpers.bench.worker"],
+            [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"},
+            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", **variables},
         )
         self._pending = b""
 

@@ -22,6 +22,7 @@ import numpy as np
 from accel_helpers import device, engines, environment, models
 from accel_helpers.accuracy import compare_outputs, evaluate
 from accel_helpers.bench import reference
+from accel_helpers.bench.artifacts import built
 from accel_helpers.engine import Session
 from accel_helpers.errors import AccelError
 from accel_helpers.measure import Subject
@@ -40,11 +41,7 @@ class Worker:
 
     def build(self, model: str, plan: dict[str, Any]) -> dict[str, Any]:
         """Build the plan's artifact, or find it built."""
-        the_model, the_plan, here = models.get(model), Plan.from_dict(plan), environment.describe()
-        engine = engines.get(the_plan.engine)
-        engine.require(the_plan, here)
-        versions = {name: here.packages[name] for name in engine.packages if name in here.packages}
-        artifact, _, reused = Store().artifact(the_model, the_plan, here, versions, lambda out: engine.build(the_model, the_plan, out))
+        artifact, _, reused = built(models.get(model), Plan.from_dict(plan))
         return {"artifact": artifact.to_dict(), "reused": reused}
 
     def refer(self, model: str, plan: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -100,7 +97,7 @@ class Worker:
         return evaluate(self.session, self.model).to_dict()
 
 
-def answer(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
+def answer(worker: object, request: dict[str, Any]) -> dict[str, Any]:
     """One request, answered: its result, a user's error with its next step, or a crash with its traceback."""
     call: Callable[..., dict[str, Any]] = getattr(worker, request.pop("call"))
     try:
@@ -120,15 +117,20 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def main() -> None:
-    """Answer requests until standard input ends."""
+def serve(worker: object) -> None:
+    """Answer requests, each of which names a method of ``worker`` and its arguments, until standard input ends."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    worker = Worker()
     for line in sys.stdin:
         channel.write(json.dumps(answer(worker, json.loads(line))) + "\n")
         channel.flush()
+
+
+def main() -> None:
+    """Serve as a :class:`Worker`."""
+    worker = Worker()
+    serve(worker)
     if worker.session:
         worker.session.close()
 

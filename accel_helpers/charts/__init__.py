@@ -1,8 +1,13 @@
 """Records in, plotly figures, sentences and tables out. Only this package and ``report`` turn figures into text."""
 
+from accel_helpers.charts.builds import attempts_table, shapes_table, simplifications, simplified_table
 from accel_helpers.charts.chart import CONFIG, MIME, Chart, Table, as_html, as_text
+from accel_helpers.charts.costs import peaks, reuse
 from accel_helpers.charts.findings import accuracy, bit_widths, causes, layer_noise, mixed, trials
+from accel_helpers.charts.graphs import graph_counts, graph_piece
+from accel_helpers.charts.launches import cold_starts, formats, launch_times, lunches, recompilations
 from accel_helpers.charts.layers import layer_bars
+from accel_helpers.charts.outputs import culprit_table, differences_table, error_along
 from accel_helpers.charts.quantization import census, size_and_memory
 from accel_helpers.charts.shares import Ceiling, ceiling_share, operator_time
 from accel_helpers.charts.summary import table
@@ -21,25 +26,41 @@ __all__ = [
     "accuracy",
     "as_html",
     "as_text",
+    "attempts_table",
     "batch_sweep",
     "bit_widths",
     "causes",
     "ceiling_share",
     "census",
+    "cold_starts",
     "comparison",
+    "culprit_table",
     "describe",
     "describe_verdict",
+    "differences_table",
+    "error_along",
+    "formats",
+    "graph_counts",
+    "graph_piece",
     "labels",
     "latency",
+    "launch_times",
     "layer_bars",
     "layer_noise",
+    "lunches",
     "machine",
     "mixed",
     "operator_time",
+    "peaks",
     "rate",
     "ratio",
+    "recompilations",
+    "reuse",
     "rounds_so_far",
     "seconds",
+    "shapes_table",
+    "simplifications",
+    "simplified_table",
     "size",
     "size_and_memory",
     "table",

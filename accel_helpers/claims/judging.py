@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from accel_helpers.intervals import Estimate
 from accel_helpers.records import Claim, Environment, Finding, Measurement, Verdict
 
-WORST_FIRST: tuple[Finding, ...] = ("does not hold here", "too noisy to say", "holds")
+WORST_FIRST: tuple[Finding, ...] = ("does not hold here", "not tested here", "too noisy to say", "holds")
 """A claim of several parts is as good as its worst: ``min(findings, key=WORST_FIRST.index)``."""
 
 
@@ -44,7 +44,7 @@ def made(
         environment: where it was found; needed where there is no measurement.
         model: needed where there is no measurement.
     """
-    if any(one.status == "INVALID" for one in records):
+    if verdict != "not tested here" and any(one.status == "INVALID" for one in records):
         verdict, evidence = "too noisy to say", f"{evidence} A measurement behind this is INVALID."
     measured = [one for one in records if isinstance(one, Measurement)]
     here = environment or measured[0].environment

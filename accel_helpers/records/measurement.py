@@ -16,7 +16,7 @@ Scope = Literal["compute", "end to end"]
 Status = Literal["VALID", "INDICATIVE", "INVALID"]
 Word = Literal["faster", "slower", "no difference", "too noisy"]
 ScoreWord = Literal["better", "no worse", "worse", "not enough samples"]
-Finding = Literal["holds", "does not hold here", "too noisy to say"]
+Finding = Literal["holds", "does not hold here", "too noisy to say", "not tested here"]
 
 
 @dataclass(frozen=True)
