@@ -3,7 +3,8 @@
 #
 # A framework runs a model operator by operator. A compiler sees the whole graph: it fuses operators, plans memory and picks kernels for the
 # machine at hand. TensorRT does that for NVIDIA GPUs, OpenVINO and ONNX Runtime for CPUs, `torch.compile` for both. The road is the same
-# for all: export, build once, keep the files, load, compare with the baseline, check the answers.
+# for all: export, build once, keep the files, load, compare with the baseline, check the answers. On the way things break; here they break
+# on purpose, and are mended.
 
 # %% tags=["parameters"]
 model: str = "text-encoder"
@@ -12,6 +13,8 @@ device: str = "cpu"
 batch: int = 1
 sequence: int = 128
 threads: int = 0
+profiles: str = "1x16/8x128/32x256"
+workspace: int = 2048
 rounds: int = 12
 seconds: float = 1.0
 seed: int = 0
@@ -20,10 +23,11 @@ seed: int = 0
 # A misspelt or ill-typed setting stops the notebook here, before anything runs.
 
 # %%
-from accel_helpers import bench, charts, claims, engines, lesson
+from accel_helpers import bench, charts, claims, compilation, engines, environment, lesson, models
 from accel_helpers.config import RunConfig
 
 config = RunConfig.from_namespace(globals())
+here = environment.describe()
 
 # %% [markdown]
 # ## Which engines can run here?
@@ -40,6 +44,14 @@ candidates = [config.replace(engine=name, precision=kind) for name, kind in kind
 answers = [(one, bench.support(one)) for one in candidates]
 rows = [[one.engine, one.precision, "yes" if answer else "no", answer.reason] for one, answer in answers]
 lesson.table([["Engine", "Precision", "Runs here", "Why not"], *rows])
+
+# %% [markdown]
+# An engine may have more than one way to run: its modes. What each does, and whether it can here:
+
+# %%
+modes = [config.replace(engine=name, mode=mode) for name in compilers for mode in engines.get(name).modes]
+rows = [[one.engine, one.mode, engines.get(one.engine).modes[one.mode], bench.support(one).reason or "yes"] for one in modes]
+lesson.table([["Engine", "Mode", "What it does", "Runs here, or why not"], *rows])
 
 # %% [markdown]
 # ## Predict
@@ -80,6 +92,14 @@ lesson.reveal(times, best.speedup.value)
 lesson.table(charts.table(comparison.measurements, comparison.verdicts))
 
 # %% [markdown]
+# ### Claim C4: TensorRT is 1.5 to several times faster than PyTorch
+#
+# TensorRT needs an NVIDIA GPU. Where there is none, the compiled engines of this machine stand in, and the claim says so.
+
+# %%
+lesson.claim(claims.faster_engine(comparison))
+
+# %% [markdown]
 # ## What was exported, and how it was checked
 #
 # The engines that read ONNX get one file with open batch and sequence axes. An axis that was silently fixed is the classical fault of this
@@ -89,12 +109,26 @@ lesson.table(charts.table(comparison.measurements, comparison.verdicts))
 lesson.exported(comparison.measurements)
 
 # %% [markdown]
-# ## Claim C4: TensorRT is 1.5 to several times faster than PyTorch
-#
-# TensorRT needs an NVIDIA GPU. Where there is none, the compiled engines of this machine stand in, and the claim says so.
+# Two programs promise a simpler graph. Their result is accepted only if inputs, outputs and open axes are what they were and every output
+# is the same at all of those sizes; the last rows show what happens when a simplifier is told one batch.
 
 # %%
-lesson.claim(claims.faster_engine(comparison))
+lesson.table(charts.simplifications(compilation.simplifications(model), compilation.simplifications(model, told_batch=2)))
+
+# %% [markdown]
+# ## What does fusion do to the graph?
+#
+# The same graph before and after each compiler. Constants and reshapes cost next to nothing; what counts is how many operators compute.
+
+# %%
+fusion = compilation.fused(config.replace(precision="fp32", device="cpu"))
+charts.graph_counts(fusion)
+
+# %% [markdown]
+# A piece of it, with the boxes that became one in one colour:
+
+# %%
+charts.graph_piece(fusion)
 
 # %% [markdown]
 # ## Claim C5: an engine is slow to build the first time and free afterwards
@@ -103,7 +137,9 @@ lesson.claim(claims.faster_engine(comparison))
 # export, and the first of them pays for it. `torch.compile` keeps only weights in its files and compiles at the first call.
 
 # %%
-lesson.claim(claims.build_once(comparison))
+reused = compilation.reuse(config.replace(model="digits", precision="fp32", device="cpu"))
+lesson.table(charts.reuse(reused))
+lesson.claim(claims.build_once(comparison, reused))
 
 # %% [markdown]
 # ### Exercise: when has the build paid for itself?
@@ -131,8 +167,203 @@ baseline = comparison.measurements[0]
 lesson.apply(break_even, fastest.build_seconds, baseline.p50.value, fastest.p50.value, show="{:,.0f} calls".format)
 
 # %% [markdown]
+# ### How soon is a fresh process ready?
+#
+# `torch.compile` makes its programs when they are first called. Ahead of time (`mode=aot`), they are made when the plan is built, and a
+# process only loads them.
+
+# %%
+small = config.replace(model="tiny-attention", sequence=32, precision="fp32", device="cpu")
+starters = [small, small.replace(engine="compiled"), small.replace(engine="compiled", mode="aot"), small.replace(engine="onnx_runtime")]
+lesson.table(charts.cold_starts(compilation.cold_start([one for one in starters if bench.support(one)], tries=2)))
+
+# %% [markdown]
+# ## Claim C6: fusion and memory reuse lower peak memory
+#
+# A value that nobody reads any more can leave its memory to the next. How much that must save can be read off the graph; how much it does
+# save is measured, each way in fresh processes.
+
+# %%
+peaks = compilation.peaks(config.replace(precision="fp32", device="cpu", batch=8))
+charts.peaks(peaks)
+
+# %% [markdown]
+# It holds if both, fusion by itself and reuse by itself, lower the peak for certain.
+
+# %%
+lesson.claim(claims.memory_falls(peaks, here))
+
+# %% [markdown]
+# ## What does a call cost before any arithmetic?
+#
+# Each operator of a framework is found, checked and launched. On a GPU that happens on the host, microseconds each, while the device
+# waits; CUDA graphs record the launches once and replay them. The same price is there on a CPU, and a compiler saves it by fusing.
+
+# %%
+price = lesson.predict("How many microseconds does one operator more cost in PyTorch eager?", 10.0, "us")
+
+# %% [markdown]
+# Networks of 8, 64 and 256 operators on sixteen numbers: next to no arithmetic, so the slope is the price of an operator.
+
+# %%
+dispatch = compilation.overhead(config.replace(precision="fp32"))
+lesson.reveal(price, 1e6 * dispatch.chains[0].each.value)
+charts.launch_times(dispatch)
+
+# %% [markdown]
+# ### Exercise: is it worth it?
+#
+# A call holds `operators` operators that cost `each` seconds to launch, and takes `call` seconds. If launching became free, how many times
+# faster could the call be at most? If launching is hidden behind the work, the answer is 1; if the whole call is launching, infinity.
+
+
+# %% tags=["exercise"]
+def without_launches(operators, each, call):
+    ### STUB
+    return None  # one line: the call, over what is left of it
+    ### SOLUTION
+    return call / (call - operators * each) if operators * each < call else float("inf")
+    ### END
+
+
+lesson.check(
+    without_launches,
+    ((100, 1e-5, 0.002), 2.0),
+    ((0, 1e-5, 0.002), 1.0),
+    ((300, 1e-5, 0.002), float("inf")),
+    hint="call / (call - operators * each)",
+)
+
+# %% [markdown]
+# For this model at batch 1, with the price just measured:
+
+# %%
+lesson.apply(without_launches, dispatch.operators, dispatch.chains[0].each.value, dispatch.seconds.value, show=charts.ratio)
+
+# %% [markdown]
+# ### Claim C9: CUDA graphs remove launch overhead for small models
+#
+# It holds if a replayed graph takes at least half of the price away. On a CPU there are no CUDA graphs, and the claim stays untested.
+
+# %%
+lesson.claim(claims.graphs_remove_overhead(dispatch))
+
+# %% [markdown]
+# ## Dynamic shapes, done wrong
+#
+# `torch.compile` makes a program for each shape that it cannot generalise, and gives up after some: from then on it runs eagerly, with a
+# line in a log that few read. The engine here raises an error in its place. Ten batch sizes under each policy:
+
+# %%
+counted = compilation.recompilations(small)
+print(counted.sentence)
+lesson.table([row for row in charts.recompilations(counted) if row[3] != "0" or row[4] != "compiled"])
+
+# %% [markdown]
+# TensorRT wants to know beforehand which sizes will come: a least, a usual and a greatest for each open axis. The batch of one model,
+# declared wrong in several ways and right in one; the engines are really built, ahead of time, and need no GPU for that.
+
+# %%
+shapes = compilation.dynamic_shapes("tiny-attention")
+lesson.table(charts.shapes_table(shapes))
+
+# %% [markdown]
+# ### Claim C15: wrong dynamic dimensions break the build; minimum, optimum and maximum shapes mend it
+#
+# It holds if TensorRT refuses every wrong declaration when it builds. One that passes is worse than one that fails.
+
+# %%
+lesson.claim(claims.shapes_mend(shapes, here))
+
+# %% [markdown]
+# ### Exercise: a profile for your traffic
+#
+# A service saw these batch sizes. Write its profile: the least, the one seen most often (of several, the greatest), and the greatest.
+
+
+# %% tags=["exercise"]
+def profile_for(batches):
+    ### STUB
+    return None  # one line: (least, usual, greatest)
+    ### SOLUTION
+    return min(batches), max(batches, key=lambda size: (batches.count(size), size)), max(batches)
+    ### END
+
+
+lesson.check(profile_for, (([4, 1, 4, 8],), (1, 4, 8)), (([2, 16],), (2, 16, 16)), hint="min, the most frequent, max")
+
+# %% [markdown]
+# ## Builds that fail
+#
+# Refusals that fill the forums, each caused here, explained from TensorRT's own message and the graph, cured, and built again.
+
+# %%
+refused = compilation.failures()
+lesson.table(charts.attempts_table(refused))
+
+# %% [markdown]
+# ### Claim C14: simplifying the ONNX graph makes builds succeed
+#
+# It holds if one tool mends every refused graph and spoils none of the healthy ones.
+
+# %%
+simplified = compilation.simplifying()
+lesson.table(charts.simplified_table(simplified))
+lesson.claim(claims.simplifying_helps(simplified, here))
+
+# %% [markdown]
+# ## The command that fits your version
+#
+# `--workspace` is gone since TensorRT 10, `--fp16` and `--int8` since 11: networks are strongly typed, and the types are in the graph. One
+# intent, made from this notebook's settings, and what builds it here:
+
+# %%
+intent = compilation.intent_of(config.replace(engine="tensorrt", device="cuda", precision="fp16"))
+for version in ("8", "10", "11", "rtx"):
+    print(f"{version:>4}: {compilation.commands_for(intent, version).trtexec}")
+
+# %% [markdown]
+# ## Do two engines answer the same?
+#
+# The same inputs through each engine of this notebook, at other sizes than the ones measured, held against PyTorch in FP64.
+
+# %%
+differences = compilation.compare([one for one in plans if one.engine != "compiled"], ((1, 16), (7, 21)), against="fp64")
+lesson.table(charts.differences_table(differences))
+
+# %% [markdown]
+# And when they do not? A graph that was made wrong: one operator in its middle was replaced. Halving the graph again and again finds it.
+
+# %%
+done, culprit = compilation.wrong_operator("tiny-attention")
+print(done)
+lesson.table(charts.culprit_table([culprit]))
+
+# %% [markdown]
+# ## Claim C17: TF32 is nearly as fast as FP16 with FP32's range
+#
+# TF32 keeps FP32's eight bits of exponent and FP16's ten of mantissa. What that means for errors can be emulated anywhere; what it means
+# for time takes a GPU.
+
+# %%
+formats = compilation.formats()
+lesson.table(charts.formats(formats))
+lesson.claim(claims.tf32_is_nearly_fp16(formats, here, comparison))
+
+# %% [markdown]
+# ## Claim C19: torch.compile and Optimum are a free lunch
+#
+# Free means: faster for certain, still right, and ready within two minutes. The plans of this notebook, the soonest paid back first.
+
+# %%
+lesson.table(charts.lunches(compilation.rank(comparison)))
+lesson.claim(claims.free_lunch(comparison))
+
+# %% [markdown]
 # ## What it means
 #
-# Two things make a compiled engine faster, and the chart keeps them apart: fewer, larger operators (compare within one precision), and
+# Two things make a compiled engine faster, and the first chart keeps them apart: fewer, larger operators (compare within one precision), and
 # instructions for a smaller type (compare the precisions). The files belong to the processor and the versions that built them; the store
-# refuses them elsewhere. TensorRT walks the same road: it builds without a GPU, from the same exported file, and runs only on one.
+# refuses them elsewhere. Take the free lunches first, in the order of the last table. Then the engine made for the hardware, with the
+# shapes that really come. And when a build fails, look for the node before you look for a flag: most refusals name it, and a simplifier
+# mends only what never mattered.
