@@ -143,7 +143,7 @@ def print_commands(
     calibration_cache: Annotated[str, typer.Option(help="file of ranges for implicit INT8, which 8 and 10 read.")] = "",
 ) -> None:
     """Print what builds a model's engine with a version of TensorRT, and how versions differ. Writes no file."""
-    from accel_helpers.compilation import commands
+    from accel_helpers.compilation.commands import fitting as commands
 
     defaults = RunConfig.from_yaml(config).model_dump() if config else {}
     chosen = RunConfig.parse(settings or [], **defaults)
@@ -166,7 +166,7 @@ def diff(
 ) -> None:
     """Compare what engines answer, output by output and at several sizes. Times nothing."""
     from accel_helpers import charts
-    from accel_helpers.compilation import outputs
+    from accel_helpers.compilation.debugging import outputs
 
     shapes = [outputs.size(one) for one in size or []]
     found = outputs.compare(_configs(settings, config), shapes or None, against=against)
@@ -185,7 +185,7 @@ def bisect(
 ) -> None:
     """Find the operator for which an ONNX graph fails: it does not load, answers NaN, or differs from another graph."""
     from accel_helpers import charts
-    from accel_helpers.compilation.bisect import failing_node
+    from accel_helpers.compilation.debugging.bisect import failing_node
 
     asked = check or ("differs" if reference else check)
     found = failing_node(file, asked, reference=reference, tolerance=tolerance, save=save)

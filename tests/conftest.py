@@ -12,7 +12,7 @@ os.environ["ACCEL_HEADLESS"] = "1"
 
 # One measurement at a time on a machine: files whose tests take that slot run one after another, beside the rest.
 MEASURING = ("browser", "notebooks", "bench", "cli", "panel", "profiling", "explain", "environment_ceilings", "instructions", "device")
-MEASURING += ("no_overhead", "launch", "gpu_check")
+MEASURING += ("no_overhead", "launch", "gpu_check", "memory")
 
 
 def pytest_collection_modifyitems(config, items):

@@ -13,9 +13,9 @@ from small_models import onnx_file
 
 from accel_helpers import models
 from accel_helpers.charts import culprit_table
-from accel_helpers.compilation._attempt import values
-from accel_helpers.compilation._attempts import Attempts
-from accel_helpers.compilation.bisect import LOADS, failing_node
+from accel_helpers.compilation.debugging._attempt import values
+from accel_helpers.compilation.debugging._attempts import Attempts
+from accel_helpers.compilation.debugging.bisect import LOADS, failing_node
 from accel_helpers.engines import _onnx_export
 from accel_helpers.errors import ModelError, ParameterError, UnknownNameError
 

@@ -5,10 +5,11 @@ import pytest
 import small_models
 
 from accel_helpers import charts
-from accel_helpers.compilation import builds, faulty
-from accel_helpers.compilation._remedies import SQUARED, written
-from accel_helpers.compilation._trial import Asked, absent, trial
-from accel_helpers.compilation.shape_trials import OPENVINO, ORT, RIGHT, TENSORRT
+from accel_helpers.compilation.builds import attempts as builds
+from accel_helpers.compilation.builds import faulty
+from accel_helpers.compilation.builds._remedies import SQUARED, written
+from accel_helpers.compilation.builds._trial import Asked, absent, trial
+from accel_helpers.compilation.builds.shape_trials import OPENVINO, ORT, RIGHT, TENSORRT
 from accel_helpers.engines import _onnx_export, _tensorrt_build
 from accel_helpers.errors import ModelError, UnsupportedError
 

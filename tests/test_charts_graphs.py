@@ -5,9 +5,10 @@ import json
 import pytest
 
 from accel_helpers import charts
+from accel_helpers.charts.graphs import _stretch
 from accel_helpers.charts.layered import layered
-from accel_helpers.compilation.fusion import Fusion
-from accel_helpers.compilation.graphs import Graph, Node, Stage
+from accel_helpers.compilation.graphs.fusion import Fusion
+from accel_helpers.compilation.graphs.graph import Graph, Node, Stage
 from accel_helpers.errors import ParameterError
 
 
@@ -72,6 +73,10 @@ def test_nodes_that_became_one_layer_bear_its_number_and_colour():
 def test_a_piece_tears_no_group_and_shows_what_feeds_it():
     chart = charts.graph_piece(made(), most=4)
     assert data(chart)["data"][1]["text"] == ["<b>1</b> MatMul", "<b>1</b> Add", "<b>1</b> Relu"]
+    row = Graph(tuple(Node(f"n{number}", "Relu", (f"n{number - 1}",) if number else ()) for number in range(8)))
+    torn = [{"n0", "n2", "n3"}, {"n1", "n7"}, {"n4", "n5"}]
+    assert _stretch(row, torn, 4) == {"n4", "n5"}
+    assert _stretch(row, torn[:1], 4) == {"n0", "n1", "n2", "n3"}
     late = made()
     stage = late.stages[1]
     only = {layer: names for layer, names in stage.groups.items() if layer == "gemm1"}

@@ -10,9 +10,9 @@ from example_records import MACHINE, measurement, verdict
 from accel_helpers import claims
 from accel_helpers.bench import Comparison
 from accel_helpers.charts import Ceiling
-from accel_helpers.compilation.liveness import Liveness, Value
-from accel_helpers.compilation.memory import FREED, FUSED, KEPT, UNFUSED, Peaks, Way
-from accel_helpers.compilation.reuse import Cost, Reuse
+from accel_helpers.compilation.costs.memory import FREED, FUSED, KEPT, UNFUSED, Peaks, Way
+from accel_helpers.compilation.costs.reusing import Cost, Reuse
+from accel_helpers.compilation.graphs.liveness import Liveness, Value
 from accel_helpers.environment import Ceilings, Limit
 from accel_helpers.instructions import Effect
 from accel_helpers.intervals import Estimate

@@ -4,8 +4,8 @@ import pytest
 from example_records import MACHINE
 
 from accel_helpers import charts, claims
-from accel_helpers.compilation.builds import After, ShapeTrial, ShapeTrials, SimplifyTrial, SimplifyTrials
-from accel_helpers.compilation.shape_trials import OPENVINO, ORT, TENSORRT
+from accel_helpers.compilation.builds.attempts import After, ShapeTrial, ShapeTrials, SimplifyTrial, SimplifyTrials
+from accel_helpers.compilation.builds.shape_trials import OPENVINO, ORT, TENSORRT
 
 
 def graph(title, foldable=True, ok=False, **after):

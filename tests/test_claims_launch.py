@@ -8,8 +8,8 @@ from example_records import MACHINE, measurement, verdict
 
 from accel_helpers import charts, claims
 from accel_helpers.bench import Comparison
-from accel_helpers.compilation import lunches
-from accel_helpers.compilation.launch import Chain, Overhead, formats
+from accel_helpers.compilation.costs import lunches
+from accel_helpers.compilation.costs.launch import Chain, Overhead, formats
 from accel_helpers.records import Check, Claim, Plan, Round
 
 FORMATS = formats(size=64)

@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 from accel_helpers import environment
-from accel_helpers.compilation.commands import PRECISIONS, VERSIONS, Intent, commands_for, installed_version, intent_of
+from accel_helpers.compilation.commands.fitting import PRECISIONS, VERSIONS, Intent, commands_for, installed_version, intent_of
 from accel_helpers.config import RunConfig
 from accel_helpers.errors import MissingPackageError, ModelError, ParameterError, UnknownNameError, UnsupportedError
 from accel_helpers.records import Profile
@@ -347,7 +347,7 @@ def test_the_version_that_is_installed():
 
 def test_nothing_heavy_is_loaded():
     program = """import sys
-from accel_helpers.compilation.commands import commands_for, intent_of
+from accel_helpers.compilation.commands.fitting import commands_for, intent_of
 from accel_helpers.config import RunConfig
 commands_for(intent_of(RunConfig(model="tiny-attention", precision="int8")), "rtx")
 print([name for name in ("torch", "onnx", "onnxruntime", "openvino", "tensorrt_rtx", "polygraphy") if name in sys.modules])"""

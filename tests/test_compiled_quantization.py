@@ -13,7 +13,7 @@ import small_models
 from accel_helpers import engines, environment, models
 from accel_helpers.bench import plan_of
 from accel_helpers.config import RunConfig
-from accel_helpers.engines import _torchao, compiled
+from accel_helpers.engines import _inductor, _torchao, compiled
 from accel_helpers.errors import ArtifactError, ModelError, UnsupportedError
 from accel_helpers.models import Dataset, Split
 from accel_helpers.quantize import attempts
@@ -173,8 +173,8 @@ def test_weight_only_stays_in_integers_and_folding_constants_would_undo_it(made,
     model, asked = CASES["weight_only"]
     census = Census.from_dict(compiled._inspect(model, asked, made("weight_only")[0])["census"])
     assert {one.precision for one in census.layers if one.operations and one.parameters} == {"int8 weights"}
-    plain = compiled._compiling
-    monkeypatch.setattr(compiled, "_compiling", lambda freezing, breaks: plain(True, breaks))
+    plain = _inductor.compiling
+    monkeypatch.setattr(_inductor, "compiling", lambda mode, freezing, breaks: plain(mode, True, breaks))
     with pytest.raises(UnsupportedError, match="0 % of the multiplications of tiny-attention"):
         compiled._inspect(model, asked, made("weight_only")[0])
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from accel_helpers.compilation import fusion
-from accel_helpers.compilation.graphs import Graph, Node, grouped, linked
+from accel_helpers.compilation.graphs import fusion
+from accel_helpers.compilation.graphs.graph import Graph, Node, grouped, linked
 from accel_helpers.config import RunConfig
 from accel_helpers.errors import ParameterError
 
@@ -89,6 +89,10 @@ def test_inductor_joins_a_normalization_into_one_loop_and_leaves_products_to_lib
     assert kernels.graph.computing < before.computing / 2
     loops = [set(one[1:]) for one in operators(attention, "compiled, kernels") if one[0] == "generated loop"]
     assert any({"var_mean", "rsqrt", "sub", "mul", "add"} <= one for one in loops)
+    rewritten = {node.name: node.operator for node in attention.stage(kernels.source).graph.nodes}
+    called = [node for node in kernels.graph.nodes if node.operator != "generated loop"]
+    assert called
+    assert all(node.operator in {rewritten[name] for name in kernels.groups[node.name]} for node in called)
     assert not any("addmm" in one or "_mkl_linear" in one for one in loops)
 
 
@@ -109,6 +113,11 @@ CHAIN = graph(a=("MatMul",), b=("Add", "a"), c=("Relu", "b"), d=("MatMul", "c"),
 def test_a_node_without_a_claim_joins_what_it_feeds_or_else_what_feeds_it():
     after = graph(x=("Fused",), y=("Gemm", "x"))
     assert grouped(CHAIN, after, {"x": ["c"], "y": ["d"]}) == {"x": ("a", "b", "c"), "y": ("d", "e")}
+    forked = graph(a=("Mul",), b=("MatMul", "a"), c=("MatMul", "a"))
+    assert grouped(forked, graph(x=("Gemm",), y=("Gemm",)), {"x": ["b"], "y": ["c"]}) == {
+        "x": ("a", "b"),
+        "y": ("c",),
+    }  # the first that runs
 
 
 def test_a_layer_without_a_claim_takes_the_node_in_its_place():

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from accel_helpers import charts, engines, environment
-from accel_helpers.compilation import launch
-from accel_helpers.compilation.launch import Chain, ColdStart, Overhead
-from accel_helpers.compilation.recompiling import ENGINE, recompilations
+from accel_helpers.compilation.costs import launch
+from accel_helpers.compilation.costs.launch import Chain, ColdStart, Overhead
+from accel_helpers.compilation.costs.recompiling import ENGINE, recompilations
 from accel_helpers.config import RunConfig
 from accel_helpers.errors import ParameterError
 from accel_helpers.records import Plan, Round

@@ -8,9 +8,10 @@ import pytest
 import small_models
 
 from accel_helpers import models
-from accel_helpers.compilation import memory, reuse
-from accel_helpers.compilation._onnx_session import opened
-from accel_helpers.compilation.liveness import Step, alive, liveness
+from accel_helpers.compilation.costs import memory
+from accel_helpers.compilation.costs.reusing import reuse
+from accel_helpers.compilation.graphs._onnx_session import opened
+from accel_helpers.compilation.graphs.liveness import Step, alive, liveness
 from accel_helpers.config import RunConfig
 from accel_helpers.engines import _onnx_export
 from accel_helpers.errors import ModelError, ParameterError
@@ -55,6 +56,7 @@ def test_an_operator_in_place_takes_no_memory_of_its_own():
     found = alive(STEPS, ["e"], in_place=True)
     assert (found.total, found.peak) == (130, 130)
     assert found.alive == (100, 100, 100, 130, 30)
+    assert alive([Step(("x",), {"a": 10}), Step(("a",), {"b": 10})], ["b"], in_place=True).alive == (10, 20)  # a product reads all of it
     read_again = [*STEPS, Step(("a",), {"f": 1})]
     assert alive(read_again, ["f"], in_place=True).alive[1] == 200  # a is needed, so b cannot be written over it
 
@@ -125,16 +127,16 @@ def test_what_cannot_be_compared_is_refused(store, monkeypatch):
 
 
 def test_a_built_engine_is_found_again_in_a_fraction_of_its_building(store):
-    found = reuse.reuse(RunConfig(model="tiny-cnn", threads=1), tries=1, names=("onnx_runtime",))
+    found = reuse(RunConfig(model="tiny-cnn", threads=1), tries=1, names=("onnx_runtime",))
     (cost,) = found.costs
     assert (len(cost.built), len(cost.found), len(cost.ready)) == (1, 3, 1)
     assert cost.share.low <= cost.share.value <= cost.share.high < 0.02
     with pytest.raises(ParameterError, match="0 tries"):
-        reuse.reuse(RunConfig(model="tiny-cnn"), tries=0)
+        reuse(RunConfig(model="tiny-cnn"), tries=0)
 
 
 def test_an_engine_for_a_gpu_is_built_and_found_and_not_loaded(store):
-    (cost,) = reuse.reuse(RunConfig(model="tiny-cnn", threads=1), tries=1, names=("tensorrt",)).costs
+    (cost,) = reuse(RunConfig(model="tiny-cnn", threads=1), tries=1, names=("tensorrt",)).costs
     assert cost.plan.device == "cuda"
     assert cost.share.high < 0.02
     assert cost.ready == ()

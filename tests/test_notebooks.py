@@ -24,7 +24,7 @@ CLAIMS = {
     "00_environment": {"C18"},
     "01_baseline": {"C3", "C7", "C21"},
     "02_quantization": {"C1", "C2", "C11", "C12", "C13"},
-    "03_tensorrt": {"C4", "C5"},
+    "03_tensorrt": {"C4", "C5", "C6", "C9", "C14", "C15", "C17", "C19"},
 }
 MOST_BYTES = 1_000_000
 

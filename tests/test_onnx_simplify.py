@@ -9,7 +9,7 @@ import pytest
 import small_models
 
 from accel_helpers import engines, models
-from accel_helpers.compilation import simplify
+from accel_helpers.compilation.builds import simplify
 from accel_helpers.config import Simplifier
 from accel_helpers.engines import _onnx_export, _onnx_simplify
 from accel_helpers.errors import MissingPackageError, ModelError, UnknownNameError

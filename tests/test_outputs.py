@@ -12,9 +12,9 @@ from polygraphy.logger import G_LOGGER
 from accel_helpers import models
 from accel_helpers.accuracy import TOLERANCE, compare_outputs
 from accel_helpers.charts import differences_table, error_along
-from accel_helpers.compilation import outputs
-from accel_helpers.compilation._numbers import apart
-from accel_helpers.compilation.runners import SessionRunner
+from accel_helpers.compilation.debugging import outputs
+from accel_helpers.compilation.debugging._numbers import apart
+from accel_helpers.compilation.debugging.runners import SessionRunner
 from accel_helpers.config import RunConfig
 from accel_helpers.engines import _onnx_export
 from accel_helpers.errors import ModelError, ParameterError, UnknownNameError, UnsupportedError

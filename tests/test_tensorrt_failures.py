@@ -5,9 +5,10 @@ import pickle
 import numpy as np
 import pytest
 
-from accel_helpers.compilation import _sampled, builds, faulty
-from accel_helpers.compilation._remedies import written
-from accel_helpers.compilation._trial import Asked, absent, trial
+from accel_helpers.compilation.builds import _sampled, faulty
+from accel_helpers.compilation.builds import attempts as builds
+from accel_helpers.compilation.builds._remedies import written
+from accel_helpers.compilation.builds._trial import Asked, absent, trial
 from accel_helpers.engines import _tensorrt_failures as failures
 from accel_helpers.errors import ModelError
 

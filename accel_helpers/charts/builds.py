@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from accel_helpers.charts.chart import Table
 from accel_helpers.charts.units import seconds
-from accel_helpers.compilation.builds import ABSENT, After, Attempt, ShapeTrials, SimplifyTrial, SimplifyTrials
-from accel_helpers.compilation.shape_trials import RUN
-from accel_helpers.compilation.simplify import Simplification
+from accel_helpers.compilation.builds.attempts import ABSENT, After, Attempt, ShapeTrials, SimplifyTrial, SimplifyTrials
+from accel_helpers.compilation.builds.shape_trials import RUN
+from accel_helpers.compilation.builds.simplify import Simplification
 
 _STAGES = {"build": "builds", "run": f"runs batch {RUN}", "admit": f"would give batch {RUN} to the GPU"}
 

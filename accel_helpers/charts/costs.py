@@ -5,9 +5,8 @@ from __future__ import annotations
 from accel_helpers.charts.chart import Chart, Table, bar_look, chart, shown
 from accel_helpers.charts.units import seconds, size, size_scale
 from accel_helpers.charts.versus import bars
-from accel_helpers.charts.words import counted
-from accel_helpers.compilation.memory import Peaks
-from accel_helpers.compilation.reuse import Reuse
+from accel_helpers.compilation.costs.memory import Peaks
+from accel_helpers.compilation.costs.reusing import Reuse
 
 
 def reuse(found: Reuse) -> Table:

@@ -11,8 +11,8 @@ from typing import Any
 from accel_helpers.charts.chart import INK, PALETTE, QUIET, Chart, bar_look, chart
 from accel_helpers.charts.layered import Layout, layered
 from accel_helpers.charts.units import seconds
-from accel_helpers.compilation.fusion import Fusion
-from accel_helpers.compilation.graphs import Graph, Stage
+from accel_helpers.compilation.graphs.fusion import Fusion
+from accel_helpers.compilation.graphs.graph import Graph, Stage
 from accel_helpers.errors import ParameterError
 
 _WIDEST = 3

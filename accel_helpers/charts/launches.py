@@ -9,9 +9,9 @@ from accel_helpers.charts.chart import DASHES, MARKERS, PALETTE, Chart, Table, c
 from accel_helpers.charts.units import ratio, seconds, time_scale
 from accel_helpers.charts.versus import bars
 from accel_helpers.charts.words import counted, plan_labels
-from accel_helpers.compilation.launch import Chain, ColdStart, Format, Overhead
-from accel_helpers.compilation.lunches import Lunch
-from accel_helpers.compilation.recompiling import Recompilations
+from accel_helpers.compilation.costs.launch import Chain, ColdStart, Format, Overhead
+from accel_helpers.compilation.costs.lunches import Lunch
+from accel_helpers.compilation.costs.recompiling import Recompilations
 from accel_helpers.intervals import Estimate
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from accel_helpers.accuracy import TOLERANCE
 from accel_helpers.charts.chart import MARKERS, PALETTE, Chart, Table, chart, shown
 from accel_helpers.charts.words import counted, plan_labels
-from accel_helpers.compilation.bisect import Culprit
-from accel_helpers.compilation.outputs import OutputDifference, TensorError, first_jump
+from accel_helpers.compilation.debugging.bisect import Culprit
+from accel_helpers.compilation.debugging.outputs import OutputDifference, TensorError, first_jump
 from accel_helpers.errors import ParameterError
 from accel_helpers.records import Plan
 

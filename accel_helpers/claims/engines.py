@@ -5,8 +5,8 @@ from __future__ import annotations
 from accel_helpers.bench import Comparison
 from accel_helpers.charts import labels, ratio, seconds, size
 from accel_helpers.claims.judging import WORST_FIRST, judge, made
-from accel_helpers.compilation.memory import FREED, FUSED, KEPT, UNFUSED, Peaks, Way
-from accel_helpers.compilation.reuse import Cost, Reuse
+from accel_helpers.compilation.costs.memory import FREED, FUSED, KEPT, UNFUSED, Peaks, Way
+from accel_helpers.compilation.costs.reusing import Cost, Reuse
 from accel_helpers.intervals import Estimate
 from accel_helpers.records import Claim, Environment, Finding
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from accel_helpers.claims.judging import made
-from accel_helpers.compilation.builds import ShapeTrial, ShapeTrials, SimplifyTrial, SimplifyTrials
-from accel_helpers.compilation.shape_trials import OPENVINO, ORT, TENSORRT
-from accel_helpers.compilation.simplifying import TOOLS
+from accel_helpers.compilation.builds.attempts import ShapeTrial, ShapeTrials, SimplifyTrial, SimplifyTrials
+from accel_helpers.compilation.builds.shape_trials import OPENVINO, ORT, TENSORRT
+from accel_helpers.compilation.builds.simplifying import TOOLS
 from accel_helpers.records import Claim, Environment, Finding
 
 

@@ -10,8 +10,8 @@ from accel_helpers.charts import ratio, seconds
 from accel_helpers.charts.launches import operator_price
 from accel_helpers.charts.words import plan_labels
 from accel_helpers.claims.judging import WORST_FIRST, judge, made, percent
-from accel_helpers.compilation.launch import Format, Overhead
-from accel_helpers.compilation.lunches import MINUTES, rank
+from accel_helpers.compilation.costs.launch import Format, Overhead
+from accel_helpers.compilation.costs.lunches import MINUTES, rank
 from accel_helpers.intervals import Estimate
 from accel_helpers.records import Claim, Environment, Finding, Measurement
 

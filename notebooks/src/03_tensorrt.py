@@ -23,7 +23,7 @@ seed: int = 0
 # A misspelt or ill-typed setting stops the notebook here, before anything runs.
 
 # %%
-from accel_helpers import bench, charts, claims, compilation, engines, environment, lesson, models
+from accel_helpers import bench, charts, claims, compilation, engines, environment, lesson
 from accel_helpers.config import RunConfig
 
 config = RunConfig.from_namespace(globals())
@@ -113,7 +113,8 @@ lesson.exported(comparison.measurements)
 # is the same at all of those sizes; the last rows show what happens when a simplifier is told one batch.
 
 # %%
-lesson.table(charts.simplifications(compilation.simplifications(model), compilation.simplifications(model, told_batch=2)))
+asis, told = (compilation.simplifications(model, told_batch=size) for size in (0, 2))
+lesson.table(charts.simplifications(asis, told))
 
 # %% [markdown]
 # ## What does fusion do to the graph?
@@ -137,7 +138,7 @@ charts.graph_piece(fusion)
 # export, and the first of them pays for it. `torch.compile` keeps only weights in its files and compiles at the first call.
 
 # %%
-reused = compilation.reuse(config.replace(model="digits", precision="fp32", device="cpu"))
+reused = compilation.reuse(config.replace(model="digits", precision="fp32", device="cpu"), tries=1)
 lesson.table(charts.reuse(reused))
 lesson.claim(claims.build_once(comparison, reused))
 
@@ -175,16 +176,16 @@ lesson.apply(break_even, fastest.build_seconds, baseline.p50.value, fastest.p50.
 # %%
 small = config.replace(model="tiny-attention", sequence=32, precision="fp32", device="cpu")
 starters = [small, small.replace(engine="compiled"), small.replace(engine="compiled", mode="aot"), small.replace(engine="onnx_runtime")]
-lesson.table(charts.cold_starts(compilation.cold_start([one for one in starters if bench.support(one)], tries=2)))
+lesson.table(charts.cold_starts(compilation.cold_start([one for one in starters if bench.support(one)], tries=1)))
 
 # %% [markdown]
 # ## Claim C6: fusion and memory reuse lower peak memory
 #
 # A value that nobody reads any more can leave its memory to the next. How much that must save can be read off the graph; how much it does
-# save is measured, each way in fresh processes.
+# save is measured with ONNX Runtime's own switches, each way in fresh processes, at batch 4.
 
 # %%
-peaks = compilation.peaks(config.replace(precision="fp32", device="cpu", batch=8))
+peaks = compilation.peaks(config.replace(precision="fp32", device="cpu", batch=4), ways=compilation.SWITCHES)
 charts.peaks(peaks)
 
 # %% [markdown]
@@ -362,8 +363,8 @@ lesson.claim(claims.free_lunch(comparison))
 # %% [markdown]
 # ## What it means
 #
-# Two things make a compiled engine faster, and the first chart keeps them apart: fewer, larger operators (compare within one precision), and
-# instructions for a smaller type (compare the precisions). The files belong to the processor and the versions that built them; the store
-# refuses them elsewhere. Take the free lunches first, in the order of the last table. Then the engine made for the hardware, with the
-# shapes that really come. And when a build fails, look for the node before you look for a flag: most refusals name it, and a simplifier
-# mends only what never mattered.
+# Two things make a compiled engine faster, and the first chart keeps them apart: fewer, larger operators (compare within one precision),
+# and instructions for a smaller type (compare the precisions). The files belong to the processor and the versions that built them; the
+# store refuses them elsewhere. Take the free lunches first, in the order of the last table. Then the engine made for the hardware, with
+# the shapes that really come. And when a build fails, look for the node before you look for a flag: most refusals name it, and a
+# simplifier mends only what never mattered.

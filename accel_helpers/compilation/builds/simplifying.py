@@ -3,41 +3,24 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 from accel_helpers import models
 from accel_helpers.accuracy import TOLERANCE
-from accel_helpers.compilation import _remedies, _sampled, faulty
-from accel_helpers.compilation._trial import Asked, absent, trial
-from accel_helpers.compilation.faulty import Case
-from accel_helpers.compilation.shape_trials import EXPORTED, sizes
+from accel_helpers.compilation.builds import _remedies, _sampled, faulty
+from accel_helpers.compilation.builds._trial import Asked, absent, trial
+from accel_helpers.compilation.builds.faulty import Case
+from accel_helpers.compilation.builds.shape_trials import EXPORTED, sizes
 from accel_helpers.engines import _onnx_export
 from accel_helpers.engines._inputs import first_line
+from accel_helpers.engines._onnx_simplify import TOOLS
 from accel_helpers.engines._tensorrt_failures import Failure
 from accel_helpers.errors import AccelError
 from accel_helpers.models import Model
 
 HEALTHY = ("tiny-cnn", "tiny-attention")
-
-
-def _onnxsim(graph: Any) -> Any:
-    import onnxsim
-
-    return onnxsim.simplify(graph)[0]
-
-
-def _onnxslim(graph: Any) -> Any:
-    import onnxslim
-
-    return onnxslim.slim(graph)
-
-
-TOOLS: Mapping[str, Callable[[Any], Any]] = MappingProxyType({"onnxsim": _onnxsim, "onnxslim": _onnxslim})
-"""The simplifiers by name, as they come: without the checks that the package's exports add."""
 
 
 @dataclass(frozen=True)

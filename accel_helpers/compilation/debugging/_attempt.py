@@ -1,4 +1,4 @@
-"""One attempt at a graph in a process of its own: ``python -m accel_helpers.compilation._attempt KIND MODEL INPUTS [OUT]``.
+"""One attempt at a graph in a process of its own: ``python -m accel_helpers.compilation.debugging._attempt KIND MODEL INPUTS [OUT]``.
 
 It ends with 0 where the graph passes, and with 1 and a complaint as the last line of standard output where it does not. A native crash ends
 this process and no other.
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from accel_helpers.compilation._onnx_session import opened
+from accel_helpers.compilation.graphs._onnx_session import opened
 from accel_helpers.engine import Array
 from accel_helpers.errors import ModelError
 
@@ -69,7 +69,7 @@ def _openvino(path: Path, inputs: Mapping[str, Array]) -> None:
 
 def _tensorrt(path: Path, inputs: Mapping[str, Array]) -> None:
     """Parse, and build ahead of time for the sizes of the inputs, and for the values of those that may be read as shapes."""
-    from accel_helpers.compilation import _trial
+    from accel_helpers.compilation.builds import _trial
 
     sizes = {name: (array.shape,) * 3 for name, array in inputs.items()}
     read = {name: (tuple(array.ravel().tolist()),) * 3 for name, array in inputs.items() if array.dtype.kind == "i" and array.ndim < 2}

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from accel_helpers.compilation import _onnx_session, replacing
-from accel_helpers.compilation._sampled import sample
-from accel_helpers.compilation._trial import Asked
+from accel_helpers.compilation.builds import replacing
+from accel_helpers.compilation.builds._sampled import sample
+from accel_helpers.compilation.builds._trial import Asked
+from accel_helpers.compilation.graphs import _onnx_session
 from accel_helpers.engine import Array
 
 Remedied = tuple[Path, Asked]

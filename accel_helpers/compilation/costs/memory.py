@@ -13,8 +13,8 @@ from typing import Any
 from accel_helpers import bench, engines, models
 from accel_helpers.bench.process import Stop, WorkerProcess
 from accel_helpers.bench.worker import serve
-from accel_helpers.compilation._onnx_session import opened
-from accel_helpers.compilation.liveness import Liveness, liveness
+from accel_helpers.compilation.graphs._onnx_session import opened
+from accel_helpers.compilation.graphs.liveness import Liveness, liveness
 from accel_helpers.config import RunConfig
 from accel_helpers.device import measuring, peak_memory, reset_peak_memory, usable_cpus, usable_memory
 from accel_helpers.engines import _onnx_export
@@ -47,6 +47,8 @@ class Way:
 
 KEPT, FREED, UNFUSED = (Way("onnx_runtime", "DISABLE_ALL", memory) for memory in ("kept", "freed", "arena"))
 FUSED = Way("onnx_runtime", "ALL", "arena")
+SWITCHES = (KEPT, FREED, UNFUSED, FUSED)
+"""ONNX Runtime's switches alone: what the claim about fusion and reuse rests on."""
 WAYS = (
     *(KEPT, FREED, UNFUSED, Way("onnx_runtime", "EXTENDED", "arena"), Way("onnx_runtime", "ALL", "freed"), FUSED),
     *(Way("pytorch"), Way("openvino")),

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from accel_helpers.accuracy import TOLERANCE
-from accel_helpers.compilation import _onnx_session
-from accel_helpers.compilation._rewrites import REWRITES, Rewrite
+from accel_helpers.compilation.builds._rewrites import REWRITES, Rewrite
+from accel_helpers.compilation.graphs import _onnx_session
 from accel_helpers.engine import Array
 from accel_helpers.engines import _onnx_check
 from accel_helpers.engines._inputs import first_line

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from accel_helpers.compilation._intent import Intent, typed
+from accel_helpers.compilation.commands._intent import Intent, typed
 
 _DOCS = "https://docs.nvidia.com/deeplearning/tensorrt/11.4.1"
 _RTX = "https://docs.nvidia.com/deeplearning/tensorrt-rtx/latest/inference-library"

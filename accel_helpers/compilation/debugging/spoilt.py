@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from accel_helpers import models
-from accel_helpers.compilation.bisect import Culprit, failing_node
+from accel_helpers.compilation.debugging.bisect import Culprit, failing_node
 from accel_helpers.engines import _onnx_export
 from accel_helpers.errors import ModelError
 

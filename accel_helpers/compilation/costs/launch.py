@@ -16,7 +16,7 @@ import numpy as np
 
 from accel_helpers import bench, engines, environment, models
 from accel_helpers.bench.process import Stop, WorkerProcess
-from accel_helpers.compilation._formats import Format, formats, rounded
+from accel_helpers.compilation.costs._formats import Format, formats, rounded
 from accel_helpers.config import RunConfig
 from accel_helpers.device import measuring, usable_cpus
 from accel_helpers.errors import ParameterError

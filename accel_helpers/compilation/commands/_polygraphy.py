@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from accel_helpers.compilation._intent import USUAL_LEVEL, Intent, Shapes, commented, notes, typed
+from accel_helpers.compilation.commands._intent import USUAL_LEVEL, Intent, Shapes, commented, notes, typed
 
 _ENDS = ("min", "opt", "max")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 
-from accel_helpers.compilation._intent import USUAL_LEVEL, VERSIONS, Intent, Shapes, commented, notes, typed
+from accel_helpers.compilation.commands._intent import USUAL_LEVEL, VERSIONS, Intent, Shapes, commented, notes, typed
 
 _RTX_LACKS = "tensorrt_rtx: its documentation names no flag for {}; the Python code has it."
 _ENDS = ("min", "opt", "max")

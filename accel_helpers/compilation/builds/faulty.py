@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from accel_helpers.compilation import _remedies
-from accel_helpers.compilation._trial import Asked, Range
+from accel_helpers.compilation.builds import _remedies
+from accel_helpers.compilation.builds._trial import Asked, Range
 from accel_helpers.engines import _tensorrt_build
 
 Remedy = Callable[[Path, Asked], tuple[Path, Asked]]

@@ -12,11 +12,11 @@ import re
 from dataclasses import dataclass
 
 from accel_helpers import bench, environment, models
-from accel_helpers.compilation._builder_code import builder_code
-from accel_helpers.compilation._differences import Difference, differences
-from accel_helpers.compilation._intent import VERSIONS, Intent, check
-from accel_helpers.compilation._polygraphy import polygraphy
-from accel_helpers.compilation._trtexec import trtexec
+from accel_helpers.compilation.commands._builder_code import builder_code
+from accel_helpers.compilation.commands._differences import Difference, differences
+from accel_helpers.compilation.commands._intent import VERSIONS, Intent, check
+from accel_helpers.compilation.commands._polygraphy import polygraphy
+from accel_helpers.compilation.commands._trtexec import trtexec
 from accel_helpers.config import RunConfig
 from accel_helpers.engines import tensorrt
 from accel_helpers.engines._inputs import Signature

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from accel_helpers.compilation._attempt import marked
+from accel_helpers.compilation.debugging._attempt import marked
 from accel_helpers.engine import Array
 from accel_helpers.engines._tensorrt_failures import misread
 from accel_helpers.errors import ParameterError
@@ -24,7 +24,7 @@ _OPEN = 2  # the size of an open axis, where no input tells it
 class Attempts:
     """Runs one check on many graphs, and counts.
 
-    ``check`` is a kind that :mod:`accel_helpers.compilation._attempt` knows, or a command that is given the path of a graph and ends with 0
+    ``check`` is a kind that ``_attempt`` knows, or a command that is given the path of a graph and ends with 0
     where that passes.
     """
 
@@ -63,7 +63,9 @@ class Attempts:
 
         given = self.folder / "inputs.safetensors"
         save_file({name: np.ascontiguousarray(array) for name, array in inputs.items()}, given)
-        return self._run([sys.executable, "-m", "accel_helpers.compilation._attempt", kind, str(graph), str(given), *map(str, more)])
+        return self._run(
+            [sys.executable, "-m", "accel_helpers.compilation.debugging._attempt", kind, str(graph), str(given), *map(str, more)]
+        )
 
     def _run(self, command: Sequence[str]) -> str:
         self.count += 1

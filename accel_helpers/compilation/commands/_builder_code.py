@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accel_helpers.compilation._intent import USUAL_LEVEL, VERSIONS, Intent, commented, notes, typed
+from accel_helpers.compilation.commands._intent import USUAL_LEVEL, VERSIONS, Intent, commented, notes, typed
 
 _CALIBRATOR = '''
 class Ranges(trt.IInt8EntropyCalibrator2):

@@ -20,9 +20,9 @@ import numpy as np
 from accel_helpers import models
 from accel_helpers.accuracy import TOLERANCE, compare_outputs
 from accel_helpers.bench import plan_of, reference
-from accel_helpers.compilation._attempt import marked, values
-from accel_helpers.compilation._numbers import apart
-from accel_helpers.compilation._parts import Parts, read
+from accel_helpers.compilation.debugging._attempt import marked, values
+from accel_helpers.compilation.debugging._numbers import apart
+from accel_helpers.compilation.debugging._parts import Parts, read
 from accel_helpers.config import RunConfig
 from accel_helpers.engine import Array
 from accel_helpers.errors import ParameterError, UnknownNameError
@@ -109,7 +109,7 @@ def _at(configs: list[RunConfig], seed: int, against: str) -> list[OutputDiffere
     from polygraphy.comparator import Comparator
     from polygraphy.logger import G_LOGGER
 
-    from accel_helpers.compilation.runners import NetworkRunner, SessionRunner
+    from accel_helpers.compilation.debugging.runners import NetworkRunner, SessionRunner
 
     first, model = configs[0], models.get(configs[0].model)
     runners: list[Any] = [SessionRunner(one, f"{place} {plan_of(one).label}") for place, one in enumerate(configs)]

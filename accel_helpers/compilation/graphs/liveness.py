@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from accel_helpers.compilation._onnx_session import opened
-from accel_helpers.compilation.graphs import onnx_nodes
+from accel_helpers.compilation.graphs._onnx_session import opened
+from accel_helpers.compilation.graphs.graph import onnx_nodes
 from accel_helpers.engine import Array
 from accel_helpers.engines._onnx_quantize import named
 

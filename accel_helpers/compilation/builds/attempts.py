@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from accel_helpers.compilation import _sampled, faulty
-from accel_helpers.compilation._trial import absent, trial
-from accel_helpers.compilation.faulty import Case
-from accel_helpers.compilation.replacing import Replacement, replace_operator
-from accel_helpers.compilation.shape_trials import ShapeTrial, ShapeTrials, dynamic_shapes
-from accel_helpers.compilation.simplifying import After, SimplifyTrial, SimplifyTrials, simplifying
+from accel_helpers.compilation.builds import _sampled, faulty
+from accel_helpers.compilation.builds._trial import absent, trial
+from accel_helpers.compilation.builds.faulty import Case
+from accel_helpers.compilation.builds.replacing import Replacement, replace_operator
+from accel_helpers.compilation.builds.shape_trials import ShapeTrial, ShapeTrials, dynamic_shapes
+from accel_helpers.compilation.builds.simplifying import After, SimplifyTrial, SimplifyTrials, simplifying
 from accel_helpers.engines._tensorrt_failures import Failure
 
 __all__ = [

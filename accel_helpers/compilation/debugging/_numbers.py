@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from accel_helpers.accuracy import Difference, compare_outputs
-from accel_helpers.compilation._attempts import Attempts
-from accel_helpers.compilation._parts import Node, Parts
+from accel_helpers.compilation.debugging._attempts import Attempts
+from accel_helpers.compilation.debugging._parts import Node, Parts
 from accel_helpers.engine import Array
 from accel_helpers.errors import ModelError
 

@@ -7,7 +7,7 @@ import time
 from functools import partial
 from typing import Any
 
-from accel_helpers.compilation.graphs import Graph, Stage, grouped, linked
+from accel_helpers.compilation.graphs.graph import Graph, Stage, grouped, linked
 from accel_helpers.engines import _inductor
 from accel_helpers.engines.compiled import CompiledSession
 from accel_helpers.engines.pytorch import network_of

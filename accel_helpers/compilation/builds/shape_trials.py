@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from accel_helpers import models
-from accel_helpers.compilation import _onnx_session
-from accel_helpers.compilation._trial import Asked, Range, absent, trial
+from accel_helpers.compilation.builds._trial import Asked, Range, absent, trial
+from accel_helpers.compilation.graphs import _onnx_session
 from accel_helpers.engine import Array
 from accel_helpers.engines import _onnx_export, _tensorrt_build, _tensorrt_runtime
 from accel_helpers.errors import UnsupportedError

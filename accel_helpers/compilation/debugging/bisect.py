@@ -22,10 +22,10 @@ import numpy as np
 
 from accel_helpers import engines, models
 from accel_helpers.accuracy import TOLERANCE
-from accel_helpers.compilation import _attempt
-from accel_helpers.compilation._attempts import Attempts
-from accel_helpers.compilation._numbers import Numbers, blamed
-from accel_helpers.compilation._parts import Node, Parts, read
+from accel_helpers.compilation.debugging import _attempt
+from accel_helpers.compilation.debugging._attempts import Attempts
+from accel_helpers.compilation.debugging._numbers import Numbers, blamed
+from accel_helpers.compilation.debugging._parts import Node, Parts, read
 from accel_helpers.engine import Array
 from accel_helpers.errors import AccelError, MissingPackageError, ModelError, ParameterError, UnknownNameError
 

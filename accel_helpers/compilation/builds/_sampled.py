@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from accel_helpers.compilation import _onnx_session
-from accel_helpers.compilation._trial import Asked
+from accel_helpers.compilation.builds._trial import Asked
+from accel_helpers.compilation.graphs import _onnx_session
 from accel_helpers.engine import Array
 from accel_helpers.engines import _onnx_check
 

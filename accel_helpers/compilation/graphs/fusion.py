@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from accel_helpers import bench, engines, models
-from accel_helpers.compilation import _kernels
-from accel_helpers.compilation._onnx_session import LEVELS, opened
-from accel_helpers.compilation.graphs import Graph, Stage, grouped, linked, onnx_nodes
+from accel_helpers.compilation.graphs import _kernels
+from accel_helpers.compilation.graphs._onnx_session import LEVELS, opened
+from accel_helpers.compilation.graphs.graph import Graph, Stage, grouped, linked, onnx_nodes
 from accel_helpers.config import RunConfig
 from accel_helpers.engine import Array
 from accel_helpers.engines import _onnx_census, _onnx_export
@@ -147,7 +147,7 @@ def _openvino(model: Model, plan: Plan, path: Path, exported: Graph, example: Ma
         sources = [value.get_node().get_friendly_name() for value in layer.input_values()]
         nodes.append((name, layer.rt_info["layerType"].astype(str), sources, [name]))
         merged = [*layer.rt_info["originalLayersNames"].astype(str).split(","), name]
-        claims[name] = tuple(known[one] for one in (part.removesuffix("/WithoutBiases") for part in merged) if one in known)
+        claims[name] = tuple(known[one] for one in merged if one in known)
     after = linked(nodes)
     return Stage("openvino", "runtime graph", after, EXPORTED, grouped(exported, after, claims), seconds)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -101,7 +100,7 @@ class _Builder:
         """The seconds until the artifact is there: built the first time, found from then on."""
         the_model, the_plan, here = models.get(model), Plan.from_dict(plan), environment.describe()
         engine, store = engines.get(the_plan.engine), Store()
-        versions: Mapping[str, str] = {name: here.packages[name] for name in engine.packages if name in here.packages}
+        versions = engine.versions(the_plan, here)
         begin = time.perf_counter()
         _, place, reused = store.artifact(the_model, the_plan, here, versions, lambda out: engine.build(the_model, the_plan, out))
         seconds = time.perf_counter() - begin

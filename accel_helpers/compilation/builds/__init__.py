@@ -1,0 +1,1 @@
+"""Builds that fail, shapes declared wrong, and what simplifying a graph mends."""

@@ -1,0 +1,1 @@
+"""One intent as the commands that fit each version of TensorRT."""

@@ -1,0 +1,1 @@
+"""What two engines answer side by side, and the operator to blame."""

@@ -1,0 +1,1 @@
+"""A graph before and after fusion, and how long its values live."""
