@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from accel_helpers.claims.judging import made
 from accel_helpers.compilation.builds.attempts import ShapeTrial, ShapeTrials, SimplifyTrial, SimplifyTrials
 from accel_helpers.compilation.builds.shape_trials import OPENVINO, ORT, TENSORRT
-from accel_helpers.compilation.builds.simplifying import TOOLS
+from accel_helpers.engines._onnx_simplify import TOOLS
 from accel_helpers.records import Claim, Environment, Finding
 
 

@@ -144,7 +144,7 @@ def _after(path: Path, asked: Asked, tool: str) -> After:
     out = path.with_name(f"{tool}.onnx")
     try:
         with _onnx_export.quiet():
-            onnx.save(TOOLS[tool](onnx.load(path)), out)
+            onnx.save(TOOLS[tool](onnx.load(path), {}), out)
     except Exception as error:  # each tool raises what its passes raise
         return After(tool, False, f"{tool} failed: {first_line(error)}")
     built = trial(out, asked, "the graph")

@@ -111,7 +111,7 @@ def overhead(config: RunConfig, lengths: Sequence[int] = (8, 64, 256), candidate
     Args:
         config: its model, device, batch, threads, rounds, seconds (for all together) and seed.
         lengths: operators in a row, two networks or more.
-        candidates: beside PyTorch eager; on a CPU torch.compile and ONNX Runtime, on a GPU CUDA graphs.
+        candidates: beside PyTorch eager; on a GPU CUDA graphs, on a CPU those of torch.compile and ONNX Runtime that can run.
 
     Raises:
         ParameterError: fewer than two lengths.
@@ -141,7 +141,7 @@ def overhead(config: RunConfig, lengths: Sequence[int] = (8, 64, 256), candidate
 def _candidates(eager: RunConfig) -> list[RunConfig]:
     if eager.device == "cuda":
         return [eager.replace(mode="cuda_graph")]
-    return [eager.replace(engine="compiled"), eager.replace(engine="onnx_runtime")]
+    return [one for one in (eager.replace(engine="compiled"), eager.replace(engine="onnx_runtime")) if bench.support(one)]
 
 
 class _Opened(Subject):
