@@ -1,6 +1,9 @@
 """What all tests share: thread pools that sleep instead of spinning, no model hub, and the GPU tests only where there is a GPU."""
 
+import atexit
 import os
+import shutil
+import tempfile
 
 import pytest
 
@@ -10,18 +13,22 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ["ACCEL_HEADLESS"] = "1"
 
 
-# One measurement at a time on a machine: files whose tests take that slot run one after another, beside the rest.
-MEASURING = ("browser", "notebooks", "bench", "cli", "panel", "profiling", "explain", "environment_ceilings", "instructions", "device")
-MEASURING += ("no_overhead", "launch", "gpu_check", "memory")
+# One measurement at a time holds for a machine. The processes of the tests would wait for one another, so each has a machine of its own.
+if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+    os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix=f"accel-{worker}-")
+    atexit.register(shutil.rmtree, tempfile.tempdir, ignore_errors=True)
+
+# A file's tests stay together, for what they share; the files that take minutes begin, so that none is left to run alone at the end.
+LONGEST = ("notebooks", "engines", "browser", "bench", "cli", "compiled_modes", "compiled", "memory", "engine_leaks", "gpu_check")
 
 
 def pytest_collection_modifyitems(config, items):
     from accel_helpers import environment
 
-    for item in items:
-        name = item.path.stem.removeprefix("test_")
-        item.add_marker(pytest.mark.xdist_group("measuring" if name in MEASURING else name))
-    items.sort(key=lambda item: "measuring" not in item.get_closest_marker("xdist_group").args)  # the longest group first
+    names = {item: item.path.stem.removeprefix("test_") for item in items}
+    for item, name in names.items():
+        item.add_marker(pytest.mark.xdist_group(name))
+    items.sort(key=lambda item: LONGEST.index(names[item]) if names[item] in LONGEST else len(LONGEST))
     if environment.describe().gpus:
         return
     deselected = [item for item in items if item.get_closest_marker("gpu")]

@@ -34,7 +34,7 @@ def peaks(found: Peaks) -> Chart:
             orientation="h",
             marker=bar_look(0),
             width=0.6,
-            error_x=bars(values, factor),
+            error_x={**bars(values, factor), "color": "#222222"},
             hovertext=[f"{name}: {size(one)}" for name, one in zip(names, values, strict=True)],
             hoverinfo="text",
             showlegend=False,

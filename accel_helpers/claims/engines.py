@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from accel_helpers.bench import Comparison
 from accel_helpers.charts import labels, ratio, seconds, size
+from accel_helpers.charts.words import counted
 from accel_helpers.claims.judging import WORST_FIRST, judge, made
 from accel_helpers.compilation.costs.memory import FREED, FUSED, KEPT, UNFUSED, Peaks, Way
 from accel_helpers.compilation.costs.reusing import Cost, Reuse
@@ -69,7 +70,7 @@ def _below(share: Estimate, limit: float) -> Finding:
 
 def _cost(one: Cost) -> str:
     """An engine's seconds, with the range of the share over its tries."""
-    share = f"{one.share.value:.2%} [{one.share.low:.2%}, {one.share.high:.2%}], the range of {len(one.built)} builds"
+    share = f"{one.share.value:.2%} [{one.share.low:.2%}, {one.share.high:.2%}], the range of {counted(len(one.built), 'build')}"
     ready = f"loaded and called in {seconds(max(one.ready))}" if one.ready else one.reason
     return f"{one.plan.engine} {seconds(max(one.built))} and {seconds(max(one.found))} at most ({share}; {ready})"
 

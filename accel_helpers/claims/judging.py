@@ -21,7 +21,8 @@ def judge(estimate: Estimate, *, at_least: float) -> Finding:
 
 def percent(share: Estimate) -> str:
     """A share with its interval, for people."""
-    return f"{share.value:.0%} [{share.low:.0%}, {share.high:.0%}]"
+    digits = 0 if share.value >= 0.01 else 1
+    return f"{share.value:.{digits}%} [{share.low:.{digits}%}, {share.high:.{digits}%}]"
 
 
 def made(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -121,7 +122,7 @@ def census(graph: Any, compiled: Any, plan: Plan) -> Census:
             continue
         held = _held(node, op.parameters) if op.weight is not None else None
         weight = op.constant if held is None else held
-        precision = kind(node)
+        precision = _fused(node, held) if op.quantized else kind(node)
         reason = "" if precision.startswith("int") or plan.quantization is None else _reason(op, plan, reverted)
         layers.append(
             Layer(
@@ -187,6 +188,23 @@ def _held(node: Any, parameters: int) -> Any:
         if _fact(source, "layerType") == "Const" and math.prod(source.get_output_shape(0)) == parameters:
             return source
     return None
+
+
+def _fused(node: Any, held: Any) -> str:
+    """The type of a product that the graph holds quantized.
+
+    A short chain of them may become one Subgraph, whose own type is that of its ends. Its products are made for bytes: those that are not
+    have their weights unfolded to floats when the model is compiled, and read no bytes any more.
+    """
+    if held is not None and _fact(node, "layerType") == "Subgraph" and _short(held):
+        return _KINDS[held.get_element_type().get_type_name()]
+    return kind(node)
+
+
+def products_in(node: Any) -> Counter[str]:
+    """The products inside a Subgraph by the type of the weight they read, where that is short: see :func:`_fused`."""
+    held = [value.get_node() for value in node.input_values()] if _fact(node, "layerType") == "Subgraph" else []
+    return Counter(_KINDS[one.get_element_type().get_type_name()] for one in held if _fact(one, "layerType") == "Const" and _short(one))
 
 
 def kind(node: Any) -> str:

@@ -201,6 +201,8 @@ def _layers(compiled: Any) -> Counter[tuple[str, str]]:
         integers = layer in _openvino_census.PRODUCTS and kind in ("int8", "int4")
         if layer not in _NOT_COMPUTING and (integers or kind in ("fp32", "bf16", "fp16")):
             layers[layer, kind] += 1
+        for short, count in _openvino_census.products_in(node).items():
+            layers["MatMul in a Subgraph", short] += count
     return layers
 
 

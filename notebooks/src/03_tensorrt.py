@@ -27,7 +27,6 @@ from accel_helpers import bench, charts, claims, compilation, engines, environme
 from accel_helpers.config import RunConfig
 
 config = RunConfig.from_namespace(globals())
-here = environment.describe()
 
 # %% [markdown]
 # ## Which engines can run here?
@@ -38,6 +37,7 @@ here = environment.describe()
 # the way; none runs something else in its place.
 
 # %%
+here = environment.describe()
 compilers = [name for name in engines.names() if name != "null"]
 kinds = [(name, kind) for kind in dict.fromkeys([precision, "bf16"]) for name in compilers if kind == precision or name != "compiled"]
 candidates = [config.replace(engine=name, precision=kind) for name, kind in kinds]
@@ -138,7 +138,7 @@ charts.graph_piece(fusion)
 # export, and the first of them pays for it. `torch.compile` keeps only weights in its files and compiles at the first call.
 
 # %%
-reused = compilation.reuse(config.replace(model="digits", precision="fp32", device="cpu"), tries=1)
+reused = compilation.reuse(config.replace(model="tiny-cnn", precision="fp32", device="cpu"), tries=1)
 lesson.table(charts.reuse(reused))
 lesson.claim(claims.build_once(comparison, reused))
 
@@ -171,11 +171,11 @@ lesson.apply(break_even, fastest.build_seconds, baseline.p50.value, fastest.p50.
 # ### How soon is a fresh process ready?
 #
 # `torch.compile` makes its programs when they are first called. Ahead of time (`mode=aot`), they are made when the plan is built, and a
-# process only loads them.
+# process only loads them. One try each on a tiny network, so the table has no intervals; six give one.
 
 # %%
-small = config.replace(model="tiny-attention", sequence=32, precision="fp32", device="cpu")
-starters = [small, small.replace(engine="compiled"), small.replace(engine="compiled", mode="aot"), small.replace(engine="onnx_runtime")]
+tiny = config.replace(model="tiny-cnn", precision="fp32", device="cpu")
+starters = [tiny, tiny.replace(engine="compiled"), tiny.replace(engine="compiled", mode="aot")]
 lesson.table(charts.cold_starts(compilation.cold_start([one for one in starters if bench.support(one)], tries=1)))
 
 # %% [markdown]
@@ -185,11 +185,12 @@ lesson.table(charts.cold_starts(compilation.cold_start([one for one in starters 
 # save is measured with ONNX Runtime's own switches, each way in fresh processes, at batch 4.
 
 # %%
-peaks = compilation.peaks(config.replace(precision="fp32", device="cpu", batch=4), ways=compilation.SWITCHES)
+peaks = compilation.peaks(config.replace(precision="fp32", device="cpu", batch=4), tries=rounds // 2, ways=compilation.SWITCHES)
 charts.peaks(peaks)
 
 # %% [markdown]
-# It holds if both, fusion by itself and reuse by itself, lower the peak for certain.
+# What is measured beyond the graph's own figure is taken by the kernels and the arena for themselves. The claim holds if fusion by itself,
+# freeing by itself and the arena by itself each lower the peak for certain.
 
 # %%
 lesson.claim(claims.memory_falls(peaks, here))
@@ -256,7 +257,8 @@ lesson.claim(claims.graphs_remove_overhead(dispatch))
 # line in a log that few read. The engine here raises an error in its place. Ten batch sizes under each policy:
 
 # %%
-counted = compilation.recompilations(small)
+attention = tiny.replace(model="tiny-attention", sequence=32)
+counted = compilation.recompilations(attention)
 print(counted.sentence)
 lesson.table([row for row in charts.recompilations(counted) if row[3] != "0" or row[4] != "compiled"])
 
@@ -316,12 +318,19 @@ lesson.claim(claims.simplifying_helps(simplified, here))
 # ## The command that fits your version
 #
 # `--workspace` is gone since TensorRT 10, `--fp16` and `--int8` since 11: networks are strongly typed, and the types are in the graph. One
-# intent, made from this notebook's settings, and what builds it here:
+# intent, made from this notebook's settings, as each version wants it (`accel commands` also prints the Python and the Polygraphy):
 
 # %%
 intent = compilation.intent_of(config.replace(engine="tensorrt", device="cuda", precision="fp16"))
-for version in ("8", "10", "11", "rtx"):
-    print(f"{version:>4}: {compilation.commands_for(intent, version).trtexec}")
+fitting = {version: compilation.commands_for(intent, version) for version in ("8", "10", "11", "rtx")}
+for version, one in fitting.items():
+    print(f"# TensorRT {version}\n{one.trtexec}\n")
+
+# %% [markdown]
+# Why TensorRT 11 wants another line than TensorRT 8:
+
+# %%
+lesson.table([["What changed", "Why"], *([one.what, one.why] for one in fitting["11"].differences)])
 
 # %% [markdown]
 # ## Do two engines answer the same?
