@@ -18,7 +18,8 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix=f"accel-{worker}-")
     atexit.register(shutil.rmtree, tempfile.tempdir, ignore_errors=True)
 
-# A file's tests stay together, for what they share; the files that take minutes begin, so that none is left to run alone at the end.
+# A file's tests stay in one process (--dist=loadfile), for what they share. The files that take minutes begin, so that none is left to
+# run alone at the end.
 LONGEST = ("notebooks", "engines", "browser", "bench", "cli", "compiled_modes", "compiled", "memory", "engine_leaks", "gpu_check")
 
 
@@ -26,8 +27,6 @@ def pytest_collection_modifyitems(config, items):
     from accel_helpers import environment
 
     names = {item: item.path.stem.removeprefix("test_") for item in items}
-    for item, name in names.items():
-        item.add_marker(pytest.mark.xdist_group(name))
     items.sort(key=lambda item: LONGEST.index(names[item]) if names[item] in LONGEST else len(LONGEST))
     if environment.describe().gpus:
         return
