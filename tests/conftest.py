@@ -4,6 +4,7 @@ import atexit
 import os
 import shutil
 import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ os.environ["ACCEL_HEADLESS"] = "1"
 # One measurement at a time holds for a machine. The processes of the tests would wait for one another, so each has a machine of its own.
 if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix=f"accel-{worker}-")
+    Path(tempfile.tempdir).chmod(0o755)  # some tests become another user
     atexit.register(shutil.rmtree, tempfile.tempdir, ignore_errors=True)
 
 # A file's tests stay in one process (--dist=loadfile), for what they share. The files that take minutes begin, so that none is left to

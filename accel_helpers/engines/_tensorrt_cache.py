@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -49,8 +50,16 @@ def engine(decides: Mapping[str, Any], out: Path, make: Callable[[Path], dict[st
     with FileLock(home / f"{name}.lock"):
         report = _onnx_export.keep(home / name, now)
         for file in report["files"]:
-            shutil.copyfile(home / name / file, out / file)
+            _give(home / name / file, out / file)
     return report, not made
+
+
+def _give(source: Path, target: Path) -> None:
+    """The same file at another place, without a second copy of what may be gigabytes. Its hash is compared at every use."""
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without links
+        shutil.copyfile(source, target)
 
 
 def key(decides: Mapping[str, Any]) -> str:
