@@ -203,7 +203,7 @@ def test_too_little_workspace_is_explained(out):
 def test_an_engine_whose_weights_can_be_replaced_takes_a_gpu_and_says_so(out):
     with pytest.raises(UnsupportedError, match=r"TensorRT-RTX .* compiles an engine whose weights can be replaced on a GPU alone"):
         ENGINE.build(models.get("tiny-cnn"), plan_of("fp32", refit=True), out)
-    plan, trt = plan_of("fp32", refit=True), _tensorrt_build.library()
+    plan, trt = plan_of("fp32", refit=True), _tensorrt_build.installed()
     assert _tensorrt_build._settle(trt.Builder(trt.Logger(trt.Logger.ERROR)).create_builder_config(), plan)["refit"]
 
 
@@ -213,13 +213,13 @@ def test_an_engine_whose_weights_can_be_replaced_takes_a_gpu_and_says_so(out):
 )
 def test_an_option_that_the_library_lacks_names_it(more, told, monkeypatch):
     lacking = SimpleNamespace(__version__="1.0.0", BuilderFlag=SimpleNamespace(), ComputeCapability=SimpleNamespace(SM89=1))
-    monkeypatch.setattr(_tensorrt_build, "library", lambda: lacking)
+    monkeypatch.setattr(_tensorrt_build, "installed", lambda: lacking)
     with pytest.raises(UnsupportedError, match=rf"TensorRT-RTX 1\.0\.0 {told}"):
         _tensorrt_build.check(plan_of("fp32" if more else "tf32", **more), ["8.9"])
 
 
 def test_a_setting_that_does_not_hold_is_an_error():
-    trt = _tensorrt_build.library()
+    trt = _tensorrt_build.installed()
     config = trt.Builder(trt.Logger(trt.Logger.ERROR)).create_builder_config()
     with pytest.raises(UnsupportedError, match=r"TensorRT-RTX .* took optimization_level=\d+ where 9 was asked for"):
         _tensorrt_build._settle(config, plan_of("fp32", optimization_level=9))
@@ -239,14 +239,14 @@ def test_several_capabilities_go_into_one_engine(out):
 
 @pytest.mark.parametrize(("wrong", "told"), [("9.0", "compute capability 9.0; it does for 7.5"), ("latest", "capability latest; it")])
 def test_a_capability_that_it_does_not_compile_for_is_refused_by_name_and_version(wrong, told, out):
-    with pytest.raises(UnsupportedError, match=rf"TensorRT-RTX {_tensorrt_build.library().__version__} does not compile for .*{told}"):
+    with pytest.raises(UnsupportedError, match=rf"TensorRT-RTX {_tensorrt_build.installed().__version__} does not compile for .*{told}"):
         tensorrt.ahead(models.get("tiny-cnn"), plan_of(), out, ("8.9", wrong))
     with pytest.raises(UnsupportedError, match="No compute capability"):
         tensorrt.ahead(models.get("tiny-cnn"), plan_of(), out, ())
 
 
 def test_tensorrt_itself_builds_for_the_gpu_that_is_there_alone(monkeypatch):
-    monkeypatch.setattr(_tensorrt_build, "library", lambda: SimpleNamespace(__version__="11.4.0", BuilderFlag=SimpleNamespace()))
+    monkeypatch.setattr(_tensorrt_build, "installed", lambda: SimpleNamespace(__version__="11.4.0", BuilderFlag=SimpleNamespace()))
     monkeypatch.setattr(_tensorrt_build, "NAME", "tensorrt")
     there = _tensorrt_build.here() or "none"
     with pytest.raises(UnsupportedError, match=rf"TensorRT 11\.4\.0 builds for the GPU that is there \({there}\), not for 7\.0"):
@@ -254,7 +254,7 @@ def test_tensorrt_itself_builds_for_the_gpu_that_is_there_alone(monkeypatch):
 
 
 def test_the_capabilities_are_those_of_the_library_and_of_the_environment_check():
-    members = {name for name in dir(_tensorrt_build.library().ComputeCapability) if name.startswith("SM")}
+    members = {name for name in dir(_tensorrt_build.installed().ComputeCapability) if name.startswith("SM")}
     assert {f"SM{one.replace('.', '')}" for one in tensorrt.RTX_CAPABILITIES} == members
     assert tensorrt.RTX_CAPABILITIES == gpu_rules.RTX_CAPABILITIES
 
@@ -307,7 +307,7 @@ def test_nothing_that_would_be_another_engine_hits(monkeypatch):
     keys += [tensorrt._decides(model, plan, ["8.6"]), tensorrt._decides(model, plan, ["8.6", "8.9"])]
     keys.append(tensorrt._decides(replace(model, fingerprint="another"), plan, ["8.9"]))
     with monkeypatch.context() as patch:
-        patch.setattr(_tensorrt_build.library(), "__version__", "1.7.2.0")
+        patch.setattr(_tensorrt_build.installed(), "__version__", "1.7.2.0")
         keys.append(tensorrt._decides(model, plan, ["8.9"]))
     with monkeypatch.context() as patch:
         patch.setattr(_tensorrt_build, "cuda", lambda: "12")
@@ -345,7 +345,7 @@ def test_of_two_processes_one_builds_and_both_have_the_same(tmp_path):
 @pytest.mark.filterwarnings("ignore:.*Timing cache operations are no-ops:DeprecationWarning")
 def test_timings_are_kept_for_tensorrt_by_calls_that_exist():
     """TensorRT-RTX still has the calls, which do nothing there; TensorRT, for which they are made, cannot be installed everywhere."""
-    trt, said = _tensorrt_build.library(), []
+    trt, said = _tensorrt_build.installed(), []
     builder = trt.Builder(_tensorrt_open.logger(trt))
     for version in ("11.4.0", "11.4.0", "11.5.0"):
         config = builder.create_builder_config()
@@ -385,7 +385,7 @@ def blob(store, tmp_path_factory):
     ids=["empty", "short", "shifted", "magic", "header alone", "cut", "longer", "size", "version", "library"],
 )
 def test_a_spoilt_engine_is_told_from_its_bytes_alone(blob, spoil, told):
-    version = _tensorrt_build.library().__version__
+    version = _tensorrt_build.installed().__version__
     _tensorrt_plan.check(blob, "tensorrt_rtx", version)
     with pytest.raises(ArtifactError, match=rf"^model\.plan {told}.*Build the artifact again\.$") as caught:
         _tensorrt_plan.check(spoil(blob), "tensorrt_rtx", version)
@@ -393,7 +393,7 @@ def test_a_spoilt_engine_is_told_from_its_bytes_alone(blob, spoil, told):
 
 
 def test_the_header_is_as_long_as_the_library_says():
-    trt = _tensorrt_build.library()
+    trt = _tensorrt_build.installed()
     assert trt.Runtime(trt.Logger(trt.Logger.INTERNAL_ERROR)).engine_header_size == _tensorrt_plan.HEADER
 
 

@@ -34,7 +34,7 @@ Shapes = Mapping[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
 """The least, usual and greatest shape of each input."""
 
 
-def library() -> Any:
+def installed() -> Any:
     """The module named :data:`NAME`."""
     return importlib.import_module(NAME)
 
@@ -80,7 +80,7 @@ def check(plan: Plan, capabilities: Sequence[str]) -> None:
     Raises:
         UnsupportedError: it does not; the message names the library, its version and what it lacks.
     """
-    module, asked = library(), plan.compilation
+    module, asked = installed(), plan.compilation
     if not hasattr(module, "ComputeCapability"):
         if list(capabilities) != [found := here()]:
             raise _lacks(
@@ -124,7 +124,7 @@ def _member(capability: str) -> str:
 
 
 def _lacks(what: str, next_step: str) -> UnsupportedError:
-    return UnsupportedError(f"{NAMES[NAME]} {library().__version__} {what}.", next_step)
+    return UnsupportedError(f"{NAMES[NAME]} {installed().__version__} {what}.", next_step)
 
 
 def serialized(model: Model, plan: Plan, source: Path, capabilities: Sequence[str]) -> tuple[Any, dict[str, Any]]:
@@ -147,7 +147,7 @@ def serialized(model: Model, plan: Plan, source: Path, capabilities: Sequence[st
     check(plan, capabilities)
     if wrong := misread(model.name, source):
         raise wrong
-    module, known = library(), shapes(model, plan)
+    module, known = installed(), shapes(model, plan)
     log = logger(module)
     builder: trt.Builder = module.Builder(log)
     # TensorRT 11 and TensorRT-RTX know no other networks; 10 wants to be told.
@@ -168,7 +168,7 @@ def serialized(model: Model, plan: Plan, source: Path, capabilities: Sequence[st
 
 
 def _target(config: Any, capabilities: Sequence[str]) -> None:
-    module = library()
+    module = installed()
     if hasattr(module, "ComputeCapability"):  # TensorRT-RTX alone
         config.num_compute_capabilities = len(capabilities)
         for place, capability in enumerate(capabilities):
@@ -188,7 +188,7 @@ def _settle(config: trt.IBuilderConfig, plan: Plan) -> dict[str, Any]:
     Raises:
         UnsupportedError: a setting did not hold.
     """
-    flag, pool = library().BuilderFlag, library().MemoryPoolType.WORKSPACE
+    flag, pool = installed().BuilderFlag, installed().MemoryPoolType.WORKSPACE
     asked = plan.compilation
     # TensorRT and TensorRT-RTX both compute FP32 products in TF32 unless told otherwise.
     (config.set_flag if plan.precision == "tf32" else config.clear_flag)(flag.TF32)
@@ -196,7 +196,7 @@ def _settle(config: trt.IBuilderConfig, plan: Plan) -> dict[str, Any]:
     for name in ("weight_streaming", "refit"):
         if wanted[name]:
             config.set_flag(getattr(flag, name.upper()))
-    config.profiling_verbosity = library().ProfilingVerbosity.DETAILED  # a loaded engine can then name its layers and their types
+    config.profiling_verbosity = installed().ProfilingVerbosity.DETAILED  # a loaded engine can then name its layers and their types
     config.builder_optimization_level = asked.optimization_level
     if asked.workspace_bytes:
         config.set_memory_pool_limit(pool, asked.workspace_bytes)

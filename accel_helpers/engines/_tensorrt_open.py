@@ -35,7 +35,7 @@ def facts(model: Model, folder: Path) -> dict[str, Any]:
     raise ArtifactError(f"{FACTS} of {model.name} cannot be read: {said}.", _REBUILD)
 
 
-def library(model: Model, known: Mapping[str, Any]) -> Any:
+def opener(model: Model, known: Mapping[str, Any]) -> Any:
     """The TensorRT that built the engine.
 
     Raises:

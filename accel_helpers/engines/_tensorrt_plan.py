@@ -21,7 +21,7 @@ _REBUILD = "Build the artifact again."
 class Header:
     """Who wrote an engine, and how long it is."""
 
-    library: str  # the module that wrote it: one of NAMES
+    writer: str  # the module that wrote it: one of NAMES
     version: str  # of that module, four numbers: "1.7.1.116"
     size: int  # bytes of the whole engine
 
@@ -62,9 +62,9 @@ def check(blob: bytes, library: str, version: str, name: str = PLAN) -> Header:
     """
     read = header(blob, name)
     both = zip(read.version.split("."), version.split("+")[0].split("."), strict=False)
-    if read.library != library or any(mine != theirs for mine, theirs in both):
+    if read.writer != library or any(mine != theirs for mine, theirs in both):
         raise ArtifactError(
-            f"{name} was written by {NAMES[read.library]} {read.version}; {NAMES[library]} {version} is installed, and opens only its own.",
+            f"{name} was written by {NAMES[read.writer]} {read.version}; {NAMES[library]} {version} is installed, and opens only its own.",
             _REBUILD,
         )
     return read

@@ -54,7 +54,7 @@ class TensorRtSession(Session):
         self._model, self._plan = model, plan
         self._signature = Signature(model, plan)
         self._facts = _tensorrt_open.facts(model, folder)
-        self._trt = _tensorrt_open.library(model, self._facts)
+        self._trt = _tensorrt_open.opener(model, self._facts)
         blob = _tensorrt_open.verified(model, folder, self._facts, self._trt)
         self._device = _tensorrt_open.fits(model, self._facts)
         self._captures = plan.mode == "cuda_graph" and self._facts["library"] == "tensorrt"  # TensorRT-RTX captures by itself

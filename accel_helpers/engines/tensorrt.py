@@ -98,7 +98,7 @@ def _decides(model: Model, plan: Plan, capabilities: Sequence[str]) -> dict[str,
         "fingerprint": model.fingerprint,
         "plan": replace(plan, mode="default").build_fields,
         "profiles": [{name: list(sizes) for name, sizes in one.items()} for one in _tensorrt_build.shapes(model, plan)],
-        "library": [NAME, _tensorrt_build.library().__version__, _tensorrt_build.cuda()],
+        "library": [NAME, _tensorrt_build.installed().__version__, _tensorrt_build.cuda()],
         "compute_capability": list(capabilities),
         "packages": {name: _version(name) for name in TensorRt.packages},
     }
@@ -122,7 +122,7 @@ def _made(model: Model, plan: Plan, capabilities: Sequence[str], folder: Path) -
         graph_digest = _digest(graph)
         engine, seen = _tensorrt_build.serialized(model, plan, graph / _onnx_export.FILE, capabilities)
     blob, seconds = bytes(engine), time.perf_counter() - begun
-    check(blob, NAME, _tensorrt_build.library().__version__)
+    check(blob, NAME, _tensorrt_build.installed().__version__)
     (folder / PLAN).write_bytes(blob)
     facts = _facts(model, plan, capabilities)
     facts |= {"graph_sha256": graph_digest, "plan_sha256": hashlib.sha256(blob).hexdigest(), "build_seconds": seconds}
@@ -135,7 +135,7 @@ def _facts(model: Model, plan: Plan, capabilities: Sequence[str]) -> dict[str, A
     inputs = Signature(model, plan).inputs
     return {
         "library": NAME,
-        "version": _tensorrt_build.library().__version__,
+        "version": _tensorrt_build.installed().__version__,
         "cuda": _tensorrt_build.cuda(),
         "compute_capability": list(capabilities),
         "precision": plan.precision,

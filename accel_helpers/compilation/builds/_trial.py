@@ -67,7 +67,7 @@ def trial(source: Path, asked: Asked, name: str) -> Trial:
 
 def _attempt(source: Path, asked: Asked, complaints: list[str]) -> str:
     """The stage that failed, with what was said in ``complaints``; empty where it was built."""
-    trt = _tensorrt_build.library()
+    trt = _tensorrt_build.installed()
     log = _tensorrt_open.logger(trt)
     builder = trt.Builder(log)
     network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
